@@ -27,11 +27,13 @@ export interface Address {
   matrix?: string;
   /** Index of the loop that is chosen. */
   loop?: number;
+  /** Index of the parallel region that is chosen. */
+  region?: number;
   /** Of the timeline: the number of the iteration that is shown. */
   iteration?: number;
 }
 
-const NUMBERS = ["loss", "node", "from", "to", "loop", "iteration"] as const;
+const NUMBERS = ["loss", "node", "from", "to", "loop", "iteration", "region"] as const;
 const TEXTS = ["mode", "sort", "search", "order", "colour", "quantity", "matrix"] as const;
 
 /** Reads an address; parts that cannot be read are left out. */

@@ -7,6 +7,7 @@ import { count, counted, each, frameName, lossName, percent, ranks as rankWords,
 import type { Job } from "./job";
 import { matrixPanel } from "./matrix";
 import { type RankMetric, RANK_METRICS, rankMetric, rankValues } from "./rank_metrics";
+import { regionsPanel } from "./regions_view";
 import { type Rule, type Series, chart, palette } from "./series_chart";
 import { threadsPanel } from "./threads_view";
 
@@ -24,6 +25,7 @@ export async function showRanks(job: Job, place: HTMLElement): Promise<void> {
       h("section", { class: "panel" }, h("h2", {}, "Nodes"), nodes(job)),
     ),
     threadsPanel(job),
+    regionsPanel(job, contexts),
     together(job, contexts),
     h("section", { class: "panel" }, h("h2", {}, "Who communicates with whom"), matrixPanel(job)),
   );

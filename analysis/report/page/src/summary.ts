@@ -252,6 +252,63 @@ export interface ProcessThreads {
   distinction: { node: number; path: Frame[]; slowest_s: number; fastest_s: number } | null;
 }
 
+/** Shares of the threads with one number in a parallel region. */
+export interface ThreadShare {
+  number: number;
+  work_s: number;
+  barrier_s: number;
+  lock_s: number;
+  mpi_s: number;
+}
+
+/** A parallel region in one calling context; times are sums over instances, threads and ranks. */
+export interface Region {
+  node: number;
+  function: string | null;
+  file: string | null;
+  line: number | null;
+  level: number;
+  ranks: string;
+  threads: number;
+  instances: number;
+  elapsed_s: number;
+  thread_s: number;
+  work_s: number;
+  imbalance_s: number;
+  scheduling_s: number;
+  load_balance_s: number;
+  barrier_s: number;
+  lock_s: number;
+  mpi_s: number;
+  shares: ThreadShare[];
+}
+
+/** Executions of explicit tasks with one function. */
+export interface Task {
+  function: string | null;
+  file: string | null;
+  line: number | null;
+  ranks: string;
+  count: number;
+  work_s: number;
+  longest_s: number;
+}
+
+export interface OpenMp {
+  runtime: string;
+  regions: Region[];
+  tasks: Task[];
+  unmeasured: number;
+}
+
+/** TALP's efficiencies of teams of threads. */
+export interface OpenMpEfficiency {
+  parallel: number;
+  load_balance: number;
+  scheduling: number;
+  serialisation: number;
+}
+
 export interface Clocks {
   reference: number;
   offsets_us: number[];
@@ -273,7 +330,7 @@ export interface Summary {
   schema: string;
   run: Run;
   collection: Collection;
-  efficiency: Efficiencies & { openmp?: number | null; windows?: EfficiencyWindow[] };
+  efficiency: Efficiencies & { openmp?: OpenMpEfficiency | null; windows?: EfficiencyWindow[] };
   projection: { elapsed_s: number };
   losses: Loss[];
   segments: Segment[];
@@ -282,6 +339,7 @@ export interface Summary {
   clusters: RankCluster[];
   thread_clusters?: ThreadCluster[];
   threads?: ProcessThreads;
+  openmp?: OpenMp;
   biclusters?: Bicluster[];
   clocks: Clocks;
   timeline: { file: string | null };

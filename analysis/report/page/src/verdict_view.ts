@@ -96,7 +96,7 @@ function timeBar(job: Job): Child {
 
 function efficiency(summary: Summary): Child[] {
   const { parallel, load_balance, communication, openmp, windows } = summary.efficiency;
-  if (parallel === null) {
+  if (parallel === null && !openmp) {
     return [h("p", {}, "Without MPI there are no ranks whose use could be compared.")];
   }
   const row = (key: string, name: string, value: number | null, help: string) => [
@@ -111,12 +111,21 @@ function efficiency(summary: Summary): Child[] {
   return [
     h("dl", { class: "meters" },
       row("parallel", "Parallel efficiency", parallel,
-        "Mean computation of the ranks / run time: the product of the other two"),
+        `Mean computation of the ranks / run time: the product of the other ${openmp ? "three" : "two"}`),
       row("load_balance", "= load balance", load_balance,
         "Mean / maximum of the ranks' computation"),
       row("communication", "\u00d7 communication", communication,
         "Maximum of the ranks' computation / run time"),
-      openmp !== undefined && openmp !== null && row("openmp", "OpenMP", openmp, "Of the threads"),
+      openmp && [
+        row("openmp.parallel", "\u00d7 OpenMP", openmp.parallel,
+          "Thread time that is work, net of MPI: the product of the three below"),
+        row("openmp.load_balance", "\u2003= balance of threads", openmp.load_balance,
+          "Thread time that is not lost because some threads have less work than others"),
+        row("openmp.scheduling", "\u2003\u00d7 scheduling", openmp.scheduling,
+          "Thread time that is not lost in regions while no thread works"),
+        row("openmp.serialisation", "\u2003\u00d7 serialisation", openmp.serialisation,
+          "Thread time that is not lost while one thread works outside of regions"),
+      ],
     ),
     windows && windows.length > 1
       ? windowsChart(windows)

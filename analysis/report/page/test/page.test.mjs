@@ -496,6 +496,58 @@ test("the threads of processes are the summary's", async () => {
   });
 });
 
+/** A summary with two parallel regions and a kind of tasks. */
+async function hybrid() {
+  const summary = await recorded("imbalance");
+  const share = (number, work_s) => ({ number, work_s, barrier_s: 0.125, lock_s: 0, mpi_s: 0 });
+  const region = (line, node, idle_s) => ({
+    node, function: `main._omp_fn.${line}`, file: "/src/solve.c", line, level: 0, ranks: "0-3",
+    threads: 4, instances: 40, elapsed_s: 10, thread_s: 40, work_s: 40 - idle_s, imbalance_s: 2,
+    max_imbalance_s: 1, scheduling_s: 1, load_balance_s: idle_s - 1, barrier_s: 0.5, lock_s: 0.25,
+    mpi_s: 0, shares: [share(0, 9), share(1, 8), share(2, 7), share(3, 4)],
+  });
+  summary.openmp = {
+    runtime: "libgomp.so.1", unmeasured: 3,
+    regions: [region(12, 2, 12), region(40, 1, 4)],
+    tasks: [{ function: "sort._omp_fn.2", file: null, line: null, ranks: "0", count: 8, work_s: 2,
+      longest_s: 0.75 }],
+  };
+  return summary;
+}
+
+test("parallel regions, their threads and tasks are the summary's", async () => {
+  const summary = await hybrid();
+  const job = await made(space.directory, "hybrid", summary);
+  const plain = (text) => text.replaceAll("\u00a0", " ");
+  await on(job, "#ranks?region=1", async (page) => {
+    const panel = page.locator(".regions");
+    const [regions, tasks] = await Promise.all([0, 1].map((at) => {
+      return panel.locator("table").nth(at).locator("tbody tr").allTextContents();
+    }));
+    const caller = /solve\.c:12 in \S+/;
+    assert.match(regions[0], caller);
+    const of = (time) => plain(`${seconds(time)} (${percent(time / 40)})`);
+    for (const [row, idle] of [[regions[0], 12], [regions[1], 4]]) {
+      assert.ok(plain(row).endsWith(["all ranks", "4", "40", plain(seconds(0.25)), of(idle), of(idle - 1), of(1),
+        of(0.5), of(0.25), of(0)].join("")), row);
+    }
+    assert.equal(plain(tasks[0]), plain(["sort._omp_fn.2", "rank 0", "8", seconds(0.25), seconds(0.75),
+      seconds(2)].join("")));
+    assert.match(plain(await panel.textContent()), /libgomp\.so\.1.*3 instances could not be measured/);
+    assert.match(plain(await panel.locator("h3").textContent()), /^Threads of solve\.c:40/);
+    await panel.locator("table a").first().click();
+    await page.waitForFunction(() => /solve\.c:12/.test(document.querySelector(".regions h3").textContent));
+    // Keys lead over the work of the threads: the first has most.
+    await panel.locator("canvas").focus();
+    await page.keyboard.press("ArrowRight");
+    assert.equal(plain(await panel.locator(".tip").textContent()), `thread 0: ${plain(seconds(9))} work`);
+    await page.keyboard.press("ArrowDown");
+    assert.match(plain(await panel.locator(".tip").textContent()), /^thread 0: .* in barriers and waiting for tasks$/);
+    await panel.locator(".links a").first().click();
+    assert.match(page.url(), /contexts\?.*node=2/);
+  });
+});
+
 test("keys lead through the views and the rows", async () => {
   await on(jobs.generated, "", async (page) => {
     const views = ["verdict", "timeline", "contexts", "ranks", "loops", "phases", "run"];
