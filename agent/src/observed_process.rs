@@ -25,7 +25,8 @@ use plimsoll_sys::mapping;
 use plimsoll_sys::posix_clocks::clock_ns;
 use plimsoll_wire::clock_anchor::{Anchor, stamp, ticks_in};
 use plimsoll_wire::segment::{
-    ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS, Process, ThreadArea,
+    ADDRESS_IS_CONSTRUCT, ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS,
+    Process, ThreadArea,
 };
 
 mod listing;
@@ -378,6 +379,16 @@ impl Observed {
                 .map_or(0, |interned| interned.id)
         })
         .unwrap_or(0)
+    }
+
+    /// Interns an address that stands for a region or task of OpenMP; otherwise as
+    /// [`Observed::intern`].
+    pub(crate) fn intern_construct(&self, state: &mut State, value: u64) -> u32 {
+        let id = self.intern(state, value);
+        if let Some(address) = self.address_table().table.get(id as usize) {
+            address.flags.fetch_or(ADDRESS_IS_CONSTRUCT, Ordering::Relaxed);
+        }
+        id
     }
 
     /// Runs `work` on the calling thread's state while the handler is excluded, on a stack with

@@ -25,6 +25,7 @@ use plimsoll_wire::teams::PathKey;
 mod paths;
 pub mod shares;
 pub mod tasks;
+pub mod tool_events;
 
 use paths::{Paths, StoredPath, find, unwind};
 use tasks::Measured;
@@ -46,6 +47,8 @@ pub struct RegionTable {
     last_share: shares::LastShare,
     /// Explicit tasks.
     tasks: tasks::Tasks,
+    /// Events of an OpenMP runtime that calls back.
+    tool: tool_events::ToolThread,
 }
 
 /// A wrapped call from one call path. The path holds the frames of the caller, outermost first,

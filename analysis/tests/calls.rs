@@ -42,6 +42,7 @@ fn page() -> String {
         ("MPI", Provider::Mpi),
         ("The C library", Provider::Libc),
         ("GCC's OpenMP runtime", Provider::Gomp),
+        ("OpenMP runtimes with a tools interface", Provider::Ompt),
     ];
     for (title, provider) in titles {
         let belongs =

@@ -13,7 +13,7 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
-use plimsoll_wire::segment::{ADDRESS_IS_LEAF, MAX_ADDRESSES};
+use plimsoll_wire::segment::{ADDRESS_IS_CONSTRUCT, ADDRESS_IS_LEAF, MAX_ADDRESSES};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{Frame, LateFunction};
@@ -88,8 +88,8 @@ pub(crate) struct Named {
     pub(crate) detail: Detail,
     /// Function that contains the address; `None` if unknown.
     pub(crate) function: Option<FunctionKey>,
-    /// Source line of a function, for the address at which it begins; `None` for all other
-    /// addresses, and without debug information.
+    /// Source line of a function, for the address at which it begins, or of a construct of OpenMP;
+    /// `None` for all other addresses, and without debug information.
     pub(crate) begin: Option<Location>,
 }
 
@@ -98,6 +98,8 @@ struct Raw {
     value: u64,
     module: u32,
     leaf: bool,
+    /// Whether the source line of the address is wanted.
+    construct: bool,
     detail: Detail,
 }
 
@@ -139,7 +141,9 @@ impl Addresses {
                     return None;
                 }
                 let (value, module, flags) = tables.address(id)?;
-                let raw = Raw { value, module, leaf: flags & ADDRESS_IS_LEAF != 0, detail };
+                let [leaf, construct] =
+                    [ADDRESS_IS_LEAF, ADDRESS_IS_CONSTRUCT].map(|flag| flags & flag != 0);
+                let raw = Raw { value, module, leaf, construct, detail };
                 if value < FIRST_CODE_ADDRESS {
                     call(value as CallId)?;
                 }

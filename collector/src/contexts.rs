@@ -35,6 +35,8 @@ pub(crate) struct Contexts<'a> {
     only_samples: bool,
     /// Contexts of the calls that make the regions in which grafted stacks lie, by their roots.
     makers: IdMap<RawId, RawId>,
+    /// Outermost contexts inside regions, by the contexts of the calls that make the regions.
+    outlined: IdMap<RawId, NodeId>,
 }
 
 /// User's context of a raw context.
@@ -74,6 +76,7 @@ impl<'a> Contexts<'a> {
             entries_of_calls: HashSet::new(),
             only_samples,
             makers: tree.grafts().filter_map(maker).collect(),
+            outlined: IdMap::default(),
         }
     }
 
@@ -92,6 +95,7 @@ impl<'a> Contexts<'a> {
         let path = self.tree.path(raw);
         let (maker, begin) = self.outside(raw, &path);
         let mut reached: Option<UserContext> = maker;
+        let mut region = self.makers.get(&self.tree.root(raw)).copied();
         let mut caller = path.get(begin.wrapping_sub(1)).copied().unwrap_or(ROOT);
         let mut in_mpi = false;
         let path = self.without_runtime(path.get(begin..).unwrap_or_default());
@@ -117,6 +121,9 @@ impl<'a> Contexts<'a> {
                 None => self.frame(unknown()),
             };
             let called = self.intern(reached.map(|place| place.inner), frame, site);
+            if let Some(maker) = region.take() {
+                self.outlined.insert(maker, called);
+            }
             let mut inner = called;
             for step in named.map_or(&[][..], |named| &named.steps) {
                 let frame = self.of_address(*step, None);
@@ -139,8 +146,24 @@ impl<'a> Contexts<'a> {
         let reached = self.place(self.tree.parent(maker));
         self.makers.insert(root, maker);
         let share = path.iter().position(|raw| self.is_own(*raw));
+        // A runtime that calls back leaves no frame of the library on the stack.
+        let outside = || path.iter().take_while(|raw| self.is_outside_share(**raw)).count();
         // Outside of a share nothing is known but the maker.
-        (reached, share.map_or(path.len(), |share| share + 1))
+        (reached, share.map_or_else(outside, |share| share + 1))
+    }
+
+    /// Whether a raw context at the outer end of a thread's stack is the start of the thread or lies
+    /// in an OpenMP runtime.
+    fn is_outside_share(&self, raw: RawId) -> bool {
+        let starts = |named: &Named| matches!(named.role, Role::ThreadStart | Role::Outside);
+        let in_runtime = || OPENMP_RUNTIMES.iter().any(|name| self.is_in(raw, name));
+        self.named(raw).is_none_or(starts) || in_runtime()
+    }
+
+    /// Returns the outermost context inside the regions that a call makes; `None` if no thread of a
+    /// pool was seen in them.
+    pub(crate) fn outlined(&self, maker: RawId) -> Option<NodeId> {
+        self.outlined.get(&maker).copied()
     }
 
     /// Returns a path without the frames between the call that makes a parallel region, or executes
@@ -167,6 +190,34 @@ impl<'a> Contexts<'a> {
                     at += 1;
                 }
             }
+        }
+        self.without_calling_runtime(kept)
+    }
+
+    /// Drops the frames of a runtime that calls back, where the program's code continues the path.
+    fn without_calling_runtime(&self, path: Vec<RawId>) -> Vec<RawId> {
+        let in_runtime =
+            |raw: &RawId| OPENMP_RUNTIMES[1..].iter().any(|name| self.is_in(*raw, name));
+        if !path.iter().any(in_runtime) {
+            return path;
+        }
+        let in_program = |raw: &RawId| {
+            let named = self.named(*raw).filter(|named| named.role != Role::Outside);
+            named.is_some_and(|named| self.addresses.frame(named.frame).call.is_none())
+        };
+        let mut kept = Vec::with_capacity(path.len());
+        let mut rest = &path[..];
+        while !rest.is_empty() {
+            let runtime = rest.iter().take_while(|raw| in_runtime(raw)).count();
+            let Some(next) = rest.get(runtime) else {
+                kept.extend_from_slice(rest);
+                break;
+            };
+            if !in_program(next) {
+                kept.extend_from_slice(&rest[..runtime]);
+            }
+            kept.push(*next);
+            rest = &rest[runtime + 1..];
         }
         kept
     }
@@ -390,6 +441,10 @@ fn call_of_function(frame: &Frame) -> Option<&'static Call> {
 fn makes_region(frame: &Frame) -> bool {
     frame.call.and_then(calls::class) == Some(CallClass::Region)
 }
+
+/// Beginnings of the file names of OpenMP runtimes: GCC's, and those that call back. The latter may
+/// be installed under the name of the former.
+const OPENMP_RUNTIMES: [&str; 4] = ["libgomp", "libomp.", "libomp-", "libiomp5"];
 
 fn unknown() -> Frame {
     Frame {

@@ -12,7 +12,7 @@ use crate::profile::NodeId;
 /// OpenMP of a process over the whole run. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenMpProfile {
-    /// File name of the runtime's library; `None` if no region was measured.
+    /// Name of the runtime, such as `libgomp`; `None` if no region was measured.
     pub runtime: Option<String>,
     /// Parallel regions by node, each pair of `node` and `is_main` once.
     pub regions: Vec<RegionProfile>,

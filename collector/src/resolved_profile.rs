@@ -483,10 +483,14 @@ impl FinishedRun<'_> {
                 continue;
             };
             if let Some(named) = self.addresses.named(self.tree.address(place.node)) {
-                runtime = Some(self.addresses.frame(named.frame).module.clone());
+                let module = &self.addresses.frame(named.frame).module;
+                // libgomp.so.1, libomp.so.5, libomp-14.so.5
+                runtime = module.split(['.', '-']).next().map(str::to_owned);
             }
             let caller = contexts.nodes()[node as usize].parent;
-            let function = caller.and_then(|caller| contexts.callee(caller, value.totals.function));
+            let function = caller
+                .and_then(|caller| contexts.callee(caller, value.totals.function))
+                .or_else(|| contexts.outlined(place.node));
             let region = regions.entry((node, place.is_main)).or_insert_with(|| RegionProfile {
                 node,
                 is_main: place.is_main,

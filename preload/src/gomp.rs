@@ -36,6 +36,11 @@ pub fn allow(allowed: bool) {
     ALLOWED.store(allowed, Ordering::Relaxed);
 }
 
+/// Whether OpenMP is to be measured.
+pub fn is_allowed() -> bool {
+    ALLOWED.load(Ordering::Relaxed)
+}
+
 /// Returns the function behind a wrapper.
 #[inline]
 pub fn definition(call: CallId, symbol: usize) -> *const c_void {

@@ -19,6 +19,7 @@ mod loading;
 mod log;
 mod message;
 mod mpi_hooks;
+mod ompt;
 mod outlined_tasks;
 mod parallel;
 mod partners;
@@ -80,6 +81,7 @@ extern "C" fn constructor() {
         }
         ALLOWED.store(true, Ordering::Relaxed);
         gomp::allow(settings.regions && settings.openmp);
+        ompt::look_for_other_tool();
         redirect::redirect_calls();
         if is_root(&settings) {
             start(settings, &warnings);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use plimsoll_agent::observed_process;
 use plimsoll_agent::regions::Entry;
-use plimsoll_agent::regions::shares::{self, Share, Team};
+use plimsoll_agent::regions::shares::{self, IdlePlace, Share, Team};
 use plimsoll_agent::thread_state::ThreadBlock;
 use plimsoll_agent::tls;
 use plimsoll_calls::{CALLS, CallId, OPENMP_IDLE, id_of};
@@ -136,8 +136,9 @@ unsafe fn begin(frame: &mut RegionFrame, code: u32) -> Option<usize> {
     let entry = entry_of(&frame.frame, call);
     let team = &raw mut frame.team;
     // SAFETY: the wrapper's frame stays in place until the call has returned.
-    let begun = block
-        .enter(|state| unsafe { shares::begin_region(observed, block, state, &entry, team) })?;
+    let begun = block.enter(|state| unsafe {
+        shares::begin_region(observed, block, state, &entry, None, team)
+    })?;
     if !begun {
         return None;
     }
@@ -260,7 +261,7 @@ unsafe extern "C" fn end_share(frame: &ShareFrame) {
         };
         // SAFETY: the share was begun on this thread, whose region goes on until it has returned.
         block.enter(|state| unsafe {
-            shares::end_share(observed, block, state, &frame.share, &from);
+            shares::end_share(observed, block, state, &frame.share, &from, IdlePlace::Caller);
         });
     };
     guarded("share's end", end, || ());

@@ -1,6 +1,7 @@
 //! Cost of a wrapped call: the same calls in the same program, watched and unwatched by turns.
 
 use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -31,7 +32,7 @@ const CALLS: [Call; 6] = [
     call("pthread_mutex_lock", None, None),
 ];
 
-/// Calls of the subject `cheap_regions`.
+/// Constructs of the subject `cheap_regions`, by the names that they have under GCC's runtime.
 const RUNTIME_CALLS: [Call; 4] = [
     call("parallel region", Some(60.0), None),
     call("GOMP_barrier", Some(60.0), None),
@@ -42,9 +43,12 @@ const RUNTIME_CALLS: [Call; 4] = [
 /// Measures the nanoseconds that the wrapper adds to a call.
 pub fn rows(runs: usize, calls: u32) -> Vec<Row> {
     let job = Job::ranks("cheap_calls", Mpi::OpenMpi, 1);
-    let runtime_job = Job::alone("cheap_regions").form(Form::By("gcc", &["-O2", "-fopenmp"]));
     let mut rows = added("cheap_calls", &job, &CALLS, runs, calls);
-    rows.extend(added("cheap_regions", &runtime_job, &RUNTIME_CALLS, runs, calls));
+    for runtime in OpenMpRuntime::ALL.into_iter().filter(|runtime| runtime.available()) {
+        let job = Job::alone("cheap_regions").form(Form::OpenMp(Language::C, runtime));
+        let subject = format!("cheap_regions, {}", runtime.name());
+        rows.extend(added(&subject, &job, &RUNTIME_CALLS, runs, calls));
+    }
     rows
 }
 

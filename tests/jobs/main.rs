@@ -30,6 +30,7 @@ mod mpi_entry_points;
 mod nodes;
 mod observers;
 mod openmp_regions;
+mod openmp_runtimes;
 mod openmp_subjects;
 mod panics;
 mod partial;

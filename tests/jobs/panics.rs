@@ -9,7 +9,9 @@ use std::sync::OnceLock;
 use plimsoll_tests::artifacts::{build, target_dir};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes;
+use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime, team};
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
 /// Returns the library with panics on demand, built without optimisation.
@@ -87,6 +89,21 @@ fn no_panic_leaves_a_hook() {
                 watched.transcript()
             );
         }
+    }
+}
+
+#[test]
+fn no_panic_leaves_a_callback_of_an_openmp_runtime() {
+    if !OpenMpRuntime::Llvm.available() {
+        return;
+    }
+    let form = Form::OpenMp(Language::C, OpenMpRuntime::Llvm);
+    let job = Job::alone("openmp_kinds").form(form).arguments("sleep 3 5 3 static");
+    let job = team(job, 2).shares_cores();
+    let plain = job.run();
+    for part in ["ompt_start_tool", "OpenMP tool", "OpenMP event"] {
+        let watched = assert_unharmed(&job, &plain, part);
+        assert_eq!(plain.other_lines(), watched.other_lines(), "{part}");
     }
 }
 

@@ -1,9 +1,9 @@
 /* Calls of the OpenMP runtime that return at once, many times; the shortest mean of a batch of each
  * is its truth. A team of one thread waits for nobody, so that a batch shows the cost of the calls
  * alone. argv: burn CALLS, in each batch. */
-#include <omp.h>
-
 #include "subject.h"
+
+#include <omp.h>
 
 enum { BATCHES = 50 };
 

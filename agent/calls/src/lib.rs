@@ -90,6 +90,9 @@ pub enum Provider {
     Own,
     /// The OpenMP runtime of GCC. Calls are redirected to the wrappers: these are not exported.
     Gomp,
+    /// An OpenMP runtime that reports its constructs to a tool (OMPT): LLVM's and its relatives. No
+    /// symbol belongs to such a call.
+    Ompt,
 }
 
 impl Provider {
@@ -217,6 +220,7 @@ macro_rules! table {
         own { $($own:ident $o1:ident $o2:tt $o3:tt $o4:tt $o5:tt $o6:tt $o7:tt)* }
         libc { $($libc:ident $l1:ident $l2:tt $l3:tt $l4:tt $l5:tt $l6:tt $l7:tt)* }
         gomp { $($gomp:ident $g1:ident $g2:tt $g3:tt $g4:tt $g5:tt $g6:tt $g7:tt)* }
+        ompt { $($ompt:ident $p1:ident $p2:tt $p3:tt $p4:tt $p5:tt $p6:tt $p7:tt)* }
     ) => {
         /// All wrapped calls.
         pub const CALLS: &[Call] = &[
@@ -227,6 +231,7 @@ macro_rules! table {
             $(row!(Mpi true concat!(stringify!($twin), "_c"), stringify!($twin);
                    $t1 $t2 $t3 $t4 $t5 $t6 $t7),)*
             $(row!(Gomp false stringify!($gomp), stringify!($gomp); $g1 $g2 $g3 $g4 $g5 $g6 $g7),)*
+            $(row!(Ompt false stringify!($ompt), stringify!($ompt); $p1 $p2 $p3 $p4 $p5 $p6 $p7),)*
         ];
     };
 }

@@ -120,7 +120,7 @@ impl Symbol {
     pub fn belongs_to(&self, call: &Call) -> bool {
         let mpi = call.provider.is_mpi();
         match self.of {
-            Of::All => call.provider != Provider::Gomp,
+            Of::All => !matches!(call.provider, Provider::Gomp | Provider::Ompt),
             Of::IntCounts => mpi && !call.large_count,
             Of::LargeCounts => mpi && call.large_count,
             Of::Windows => matches!(call.name, "MPI_Win_allocate" | "MPI_Win_allocate_shared"),

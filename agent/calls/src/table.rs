@@ -370,4 +370,14 @@ table! {
         omp_set_lock TeamLock 1 0 _ _ _ _
         omp_set_nest_lock TeamLock 1 0 _ _ _ _
     }
+    ompt {
+        // Constructs that OpenMP runtimes report through the tools interface.
+        OpenMP_parallel Region 0 0 _ _ _ _
+        OpenMP_barrier TeamWait 0 0 _ _ _ _
+        OpenMP_taskgroup TeamWait 0 0 _ _ _ _
+        OpenMP_taskwait TeamWait 0 0 _ _ _ _
+        OpenMP_atomic TeamLock 0 0 _ _ _ _
+        OpenMP_critical TeamLock 0 0 _ _ _ _
+        OpenMP_ordered TeamLock 0 0 _ _ _ _
+    }
 }

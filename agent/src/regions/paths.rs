@@ -4,6 +4,7 @@
 use framehop::x86_64::UnwindRegsX86_64;
 
 use super::shares::flush_regions;
+use super::tool_events::is_in_runtime;
 use super::{Entry, announce, flush_partners, flush_tallies};
 use crate::marks::{MarkTarget, mark_stubs};
 use crate::observed_process::Observed;
@@ -147,6 +148,39 @@ pub(super) fn unwind_outside(
     let entry = Entry { return_slot: caller.return_slot, return_address: caller.address, ..*entry };
     store(observed, state, &entry, whole)?;
     Some(entry)
+}
+
+/// Unwinds the call path of a callback of an OpenMP runtime and drops the innermost frames in the
+/// runtime, all or, with `keep_first`, all but the outermost one of them. Stores the path and
+/// returns the call.
+#[cold]
+#[inline(never)]
+pub(super) fn unwind_in_runtime(
+    observed: &Observed,
+    state: &mut State,
+    callback: &Entry,
+    keep_first: bool,
+) -> Option<KnownCall> {
+    let whole = walk(observed, state, callback)?;
+    let found = state.found.as_slice();
+    let inside = found.iter().rev().take_while(|frame| is_in_runtime(frame.address)).count();
+    let kept = found.len() - inside + usize::from(keep_first && inside > 0);
+    while state.found.as_slice().len() > kept {
+        state.found.pop();
+    }
+    let caller = state.found.as_slice().last()?;
+    let (return_slot, return_address) = (caller.return_slot, caller.address);
+    let entry = Entry { return_slot, return_address, ..*callback };
+    let slot = store(observed, state, &entry, whole)?;
+    Some(KnownCall { entry, slot })
+}
+
+/// A call with a known path.
+#[derive(Clone, Copy)]
+pub(super) struct KnownCall {
+    pub(super) entry: Entry,
+    /// Slot of the path.
+    pub(super) slot: usize,
 }
 
 /// Unwinds the call path of `entry` into `state.found`, outermost first, and returns whether the

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::paths::{find, unwind, unwind_outside};
+use super::paths::{find, unwind, unwind_in_runtime, unwind_outside};
 use super::tasks::Measured;
 use super::{CallKind, Entry, announce, count, enter, enter_as, exit, open_until};
 use crate::observed_process::Observed;
@@ -77,6 +77,7 @@ pub trait Runtime {
 }
 
 /// An open share, on the stack of the thread that executes the share.
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Share {
     team: *const Team,
@@ -154,8 +155,8 @@ impl SharedTotals {
 const FIRST_FOLDED: usize = MAX_SHARES - 1;
 
 /// Begins a region in `team`, which the calling thread makes by the call of `entry`. `call` names
-/// the outlined function and its data. Returns false, and writes nothing, if the region is not
-/// measured.
+/// the outlined function and its data. `known` is the slot of the call's path, if the caller knows
+/// it. Returns false, and writes nothing, if the region is not measured.
 ///
 /// # Safety
 /// The memory of `team` stays in place until the region has ended.
@@ -165,6 +166,7 @@ pub unsafe fn begin_region(
     block: &ThreadBlock,
     state: &mut State,
     entry: &Entry,
+    known: Option<usize>,
     team: *mut Team,
 ) -> bool {
     let open = state.regions.open.return_slot;
@@ -177,7 +179,7 @@ pub unsafe fn begin_region(
     if state.paused || state.muted {
         return false;
     }
-    let slot = match find(state, entry) {
+    let slot = match known.or_else(|| find(state, entry)) {
         Some(slot) => slot,
         None => match state.with_room(|state| unwind(observed, state, entry)) {
             Some(slot) => slot,
@@ -226,6 +228,13 @@ pub fn begin_share(
     Share { team, is_measured: true, number, begun, before: state.call_times, outer }
 }
 
+impl Team {
+    /// Whether a thread makes the region.
+    pub fn is_made_by(&self, block: &ThreadBlock) -> bool {
+        core::ptr::eq(block, self.primary)
+    }
+}
+
 impl Share {
     /// Share of a thread that is not measured.
     pub const UNMEASURED: Self = Self {
@@ -243,8 +252,18 @@ impl Share {
     }
 }
 
+/// Function in which a thread of a pool waits for its next share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdlePlace {
+    /// The caller of the function that ends the share.
+    Caller,
+    /// The outermost function of the runtime that calls back.
+    StartOfRuntime,
+}
+
 /// Ends a share: writes its totals to the team and begins the wait for the end of the region.
-/// `from` is the place of the outlined function's caller; its time is not used.
+/// `from` is the place of the outlined function's caller, or that of the runtime's callback; its
+/// time is not used.
 ///
 /// # Safety
 /// The share was begun by [`begin_share`] on this thread, and its region has not ended.
@@ -255,6 +274,7 @@ pub unsafe fn end_share(
     state: &mut State,
     share: &Share,
     from: &Entry,
+    idle: IdlePlace,
 ) {
     // SAFETY: the primary leaves the region, and with it the team, after this share has ended.
     let team = unsafe { &*share.team };
@@ -284,7 +304,7 @@ pub unsafe fn end_share(
     state.regions.last_share =
         LastShare { team: share.team, number: share.number, path: team.path };
     if !is_primary {
-        begin_idle(observed, state, &Entry { ticks: now, ..*from });
+        begin_idle(observed, state, &Entry { ticks: now, ..*from }, idle);
     } else if !is_alone {
         let entry = Entry { ticks: now, ..team.entry };
         let slot = team.kept_slot(state);
@@ -395,7 +415,7 @@ fn begin_counters(
     if state.area().thread.regions.load(Ordering::Relaxed) as usize == MAX_REGIONS {
         state.with_room(flush_regions);
     }
-    let function = state.with_room(|state| observed.intern(state, team.function as u64));
+    let function = state.with_room(|state| observed.intern_construct(state, team.function as u64));
     let used = state.area().thread.regions.load(Ordering::Relaxed);
     let at = used as usize;
     let counters = state.area().regions.get(at)?;
@@ -443,7 +463,7 @@ pub fn discard_regions(state: &mut State) {
 /// Begins the wait of a pool's thread for its next share: a call made by the thread's start
 /// routine, which calls the function that `from` lies in.
 #[inline]
-fn begin_idle(observed: &Observed, state: &mut State, from: &Entry) {
+fn begin_idle(observed: &Observed, state: &mut State, from: &Entry, idle: IdlePlace) {
     if let Some(place) = state.regions.idle {
         let entry = Entry { ticks: from.ticks, ..place };
         if find(state, &entry).is_some() {
@@ -451,14 +471,19 @@ fn begin_idle(observed: &Observed, state: &mut State, from: &Entry) {
             return;
         }
     }
-    begin_first_idle(observed, state, from);
+    begin_first_idle(observed, state, from, idle);
 }
 
 #[cold]
 #[inline(never)]
-fn begin_first_idle(observed: &Observed, state: &mut State, from: &Entry) {
+fn begin_first_idle(observed: &Observed, state: &mut State, from: &Entry, idle: IdlePlace) {
     let from = Entry { call: OPENMP_IDLE, ..*from };
-    state.regions.idle = state.with_room(|state| unwind_outside(observed, state, &from));
+    state.regions.idle = state.with_room(|state| match idle {
+        IdlePlace::Caller => unwind_outside(observed, state, &from),
+        IdlePlace::StartOfRuntime => {
+            unwind_in_runtime(observed, state, &from, true).map(|call| call.entry)
+        }
+    });
     if let Some(place) = state.regions.idle {
         enter(observed, state, &Entry { ticks: from.ticks, ..place });
     }

@@ -186,7 +186,7 @@ fn begin_counters(observed: &Observed, state: &mut State, function: u64) -> usiz
     if state.area().thread.tasks.load(Ordering::Relaxed) as usize >= MAX_TASKS {
         state.with_room(flush_tasks);
     }
-    let id = state.with_room(|state| observed.intern(state, function));
+    let id = state.with_room(|state| observed.intern_construct(state, function));
     let at = state.area().thread.tasks.load(Ordering::Relaxed);
     let index = at as usize % MAX_TASKS;
     state.regions.tasks.functions[index] = function;

@@ -182,13 +182,18 @@ pub struct Address {
     pub value: AtomicU64,
     /// Index into the module table plus one; 0 for wrapped calls.
     pub module: AtomicU32,
-    /// [`ADDRESS_IS_LEAF`].
+    /// [`ADDRESS_IS_LEAF`], [`ADDRESS_IS_CONSTRUCT`].
     pub flags: AtomicU32,
 }
 
 /// Flag of an address that was a program counter: symbols are looked up at the address, not one
 /// byte before it.
 pub const ADDRESS_IS_LEAF: u32 = 1;
+
+/// Flag of an address that stands for a parallel region or a task of OpenMP: the first one of an
+/// outlined function, or one within the program's call of the runtime. The source line is looked
+/// up, too.
+pub const ADDRESS_IS_CONSTRUCT: u32 = 2;
 
 /// Life cycle of a thread area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Parallel regions of all ranks; empty if no region was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenMp {
-    /// File name of the runtime's library; several ones are separated by commas.
+    /// Name of the runtime: `libgomp`, `libomp` or `libiomp5`; commas separate several ones.
     pub runtime: String,
     /// The regions, those with the most idle time first.
     pub regions: Vec<Region>,

@@ -2,7 +2,7 @@
 //! the role of the function in the program.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Addresses, Detail, Named, Raw};
 use crate::profile::{Frame, FrameKind};
 use crate::tables::Tables;
+
 use plimsoll_binary::{
     Absent, Address, Function, Location, LoopId, ModuleId, SourcePosition, Step, Structures,
 };
@@ -159,7 +160,11 @@ impl Addresses {
         let role = role(&function, &module);
         let frame = self.intern(plain(function, module));
         let is_begin = raw.leaf && entry.is_some_and(|(_, entry)| entry == offset);
-        let begin = place.filter(|_| is_begin).and_then(begin_line);
+        let begin = place.and_then(|place| match raw.construct {
+            _ if is_begin => begin_line(place),
+            true => place.location.clone(),
+            false => None,
+        });
         Named { frame, steps, offset, role, detail: raw.detail, function: entry, begin }
     }
 
@@ -206,7 +211,10 @@ impl Addresses {
             offset: None,
             module: match provider {
                 _ if mpi => mpi_library(tables),
-                Some(Provider::Gomp) => loaded_library(&["libgomp"], tables, "libgomp.so.1"),
+                Some(Provider::Gomp) => {
+                    loaded_library(&["libgomp", "libiomp5", "libomp"], tables, "libgomp.so.1")
+                }
+                Some(Provider::Ompt) => calling_runtime(tables),
                 _ => String::from("libc.so.6"),
             },
             call: Some(id),
@@ -285,6 +293,20 @@ fn file_name(path: &[u8]) -> String {
 /// because they load that library, too.
 fn mpi_library(tables: &dyn Tables) -> String {
     loaded_library(&["libmpi.so", "libmpich.so", "libmpi_abi.so"], tables, "mpi")
+}
+
+/// Returns the file name of the loaded OpenMP runtime that reports its constructs. Such a runtime
+/// may be loaded by a link with the name of GCC's runtime.
+fn calling_runtime(tables: &dyn Tables) -> String {
+    let name = loaded_library(&["libiomp5", "libomp."], tables, "libomp.so.5");
+    let paths = (0..tables.modules()).filter_map(|index| tables.module(index)).map(|it| it.path);
+    let mut links = paths.filter(|path| file_name(path).starts_with("libgomp"));
+    let real = links.find_map(|path| {
+        let path = std::path::PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
+        let name = file_name(path.canonicalize().ok()?.as_os_str().as_bytes());
+        (!name.starts_with("libgomp")).then_some(name)
+    });
+    real.unwrap_or(name)
 }
 
 /// Returns the file name of the first loaded library with a name that begins with one of the

@@ -252,7 +252,7 @@ pub static TABLE: [Variable; 21] = [
         name: "PLIMSOLL_OPENMP",
         default: "on",
         placeholder: "ON|OFF",
-        meaning: "Wrappers of GCC's OpenMP runtime: parallel regions, barriers, locks",
+        meaning: "Measurement of OpenMP: parallel regions, barriers, locks",
         expected: BOOLEAN,
         state: State::Implemented,
         read: |settings, value| read_boolean(&mut settings.openmp, value),
