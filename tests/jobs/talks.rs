@@ -52,6 +52,13 @@ fn assert_patterns_counted(mpi: Mpi) {
         assert_eq!(numbers(matrix, "bytes"), bytes, "bytes, {pattern}");
         assert_eq!(matrix["unknown"]["received"], 0, "{pattern}: {matrix}");
     }
+    // Open MPI 4 lacks partitioned requests.
+    if mpi != Mpi::OpenMpi {
+        let Some(job) = talked(mpi, Form::C, "sleep 7 2 3 parts") else { return };
+        assert_counted(&job, "parts");
+        let bytes = numbers(job.summary().at("/communication/matrix"), "bytes");
+        assert_eq!(bytes, job.truth().numbers("sent_bytes"), "bytes, parts");
+    }
     // The source of a message is unknown if its status is ignored.
     let Some(job) = talked(mpi, Form::C, "sleep 7 2 3 ignored") else { return };
     let matrix = job.summary().at("/communication/matrix");

@@ -12,6 +12,7 @@
  *   again     persistent requests: MPI_Startall, MPI_Wait and MPI_Testall
  *   freed     requests that are freed, and receives that are cancelled
  *   matched   MPI_Mprobe and MPI_Improbe, MPI_Mrecv and MPI_Imrecv
+ *   parts     partitioned requests: MPI_Pready for each of three partitions, in MPI 4
  *   handover  MPI_Ssend from even ranks to the next one, which works longer before it receives
  *   wander    halo, and the rank that works longer changes every five steps
  *
@@ -282,6 +283,31 @@ static void again(void)
     note_received(last);
 }
 
+#if MPI_VERSION >= 4
+#define PARTITIONS 3
+
+static void prepare_parts(void)
+{
+    int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+    MPI_Precv_init(buffers[1], PARTITIONS, 2, MPI_DOUBLE, last, 5, MPI_COMM_WORLD, MPI_INFO_NULL,
+                   &kept[0]);
+    MPI_Psend_init(buffers[0], PARTITIONS, 2, MPI_DOUBLE, next, 5, MPI_COMM_WORLD, MPI_INFO_NULL,
+                   &kept[1]);
+}
+
+static void parts(void)
+{
+    int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+    work(0);
+    MPI_Startall(2, kept);
+    for (int part = 0; part < PARTITIONS; part++)
+        MPI_Pready(part, kept[1]);
+    MPI_Waitall(2, kept, nobody_looks);
+    note_sent(next, PARTITIONS * 16);
+    note_received(last);
+}
+#endif
+
 static void freed(void)
 {
     int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
@@ -323,12 +349,24 @@ static const struct {
     const char *name;
     void (*step)(void);
     int slow; /* -1: no rank works longer; -2: the one in the middle; -3: the last one */
+    void (*prepare)(void); /* makes the persistent requests `kept`, unless NULL */
 } patterns[] = {
-    {"ring", ring, 0},         {"pipeline", pipeline, 0}, {"sweep", sweep, 0},
-    {"farm", farm, 1},         {"ignored", ignored, -1},  {"halo", halo, -2},
-    {"server", server, -3},    {"some", some, -3},        {"again", again, 0},
-    {"freed", freed, -1},      {"matched", matched, -1}, {"handover", handover, -1},
-    {"wander", wander, -1},
+    {"ring", ring, 0, NULL},
+    {"pipeline", pipeline, 0, NULL},
+    {"sweep", sweep, 0, NULL},
+    {"farm", farm, 1, NULL},
+    {"ignored", ignored, -1, NULL},
+    {"halo", halo, -2, NULL},
+    {"server", server, -3, NULL},
+    {"some", some, -3, NULL},
+    {"again", again, 0, prepare_again},
+#if MPI_VERSION >= 4
+    {"parts", parts, 0, prepare_parts},
+#endif
+    {"freed", freed, -1, NULL},
+    {"matched", matched, -1, NULL},
+    {"handover", handover, -1, NULL},
+    {"wander", wander, -1, NULL},
 };
 
 static void tell_of_all(FILE *truth, const char *key, const double *values)
@@ -351,14 +389,14 @@ int main(int argc, char **argv)
         chosen++;
     if (ranks > MOST || chosen == count)
         MPI_Abort(MPI_COMM_WORLD, 2);
-    if (patterns[chosen].step == again)
-        prepare_again();
+    if (patterns[chosen].prepare)
+        patterns[chosen].prepare();
     for (int iteration = 0; iteration < parameters.iterations; iteration++) {
         patterns[chosen].step();
         if (patterns[chosen].step != handover && patterns[chosen].step != wander)
             MPI_Barrier(MPI_COMM_WORLD);
     }
-    if (patterns[chosen].step == again) {
+    if (patterns[chosen].prepare) {
         MPI_Request_free(&kept[0]);
         MPI_Request_free(&kept[1]);
     }
