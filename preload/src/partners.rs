@@ -253,20 +253,25 @@ impl Returned<'_> {
                     Some(flag) if self.integer(flag) == 0 => self.looked(state),
                     _ => self.completed(state, 1, status, |_, at| Some((at, at))),
                 },
-                CompletesAll { flag, statuses } => {
-                    if flag.is_none_or(|flag| self.integer(flag) != 0) {
+                CompletesAll { flag, statuses } => match flag {
+                    Some(flag) if self.integer(flag) == 0 => self.looked(state),
+                    _ => {
                         let count = state.requests.listed();
                         self.completed(state, count, statuses, |_, at| Some((at, at)));
                     }
-                }
-                CompletesAny { index, flag, status } => {
-                    if flag.is_none_or(|flag| self.integer(flag) != 0) {
+                },
+                CompletesAny { index, flag, status } => match flag {
+                    Some(flag) if self.integer(flag) == 0 => self.looked(state),
+                    _ => {
                         let found = self.index(state, index, 0);
                         self.completed(state, 1, status, |_, _| Some((found?, 0)));
                     }
-                }
+                },
                 CompletesSome { number, indices, statuses } => {
                     let count = usize::try_from(self.integer(number)).unwrap_or(0);
+                    if count == 0 {
+                        self.looked(state);
+                    }
                     self.completed(state, count, statuses, |state, at| {
                         Some((self.index(state, indices, at)?, at))
                     });
@@ -419,18 +424,30 @@ impl Returned<'_> {
         }
     }
 
-    /// Charges the time of a call to the partner of a request that it found incomplete, since the
-    /// thread waits for that partner.
+    /// Charges the time of a call that has completed nothing to the partner of its receives or, if
+    /// there are none, of its sends, since the thread waits for that partner. Of requests with
+    /// several partners, the partner is unknown.
     fn looked(&self, state: &mut State) {
-        let handle = state.requests.listed_handle(0);
-        let started = handle.and_then(|handle| state.requests.get(handle)).copied();
-        let Some(started) = started.filter(|started| started.is_active) else { return };
-        let partner = match started.from {
-            Some(Source::Rank(rank)) => Some(rank),
-            Some(Source::Any(_)) => Some(UNKNOWN_PARTNER),
-            None => started.to,
-        };
-        if let Some(partner) = partner {
+        let requests = &state.requests;
+        let mut partners: [Option<u32>; 2] = [None; 2];
+        for at in 0..requests.listed().min(MAX_AT_ONCE) {
+            let started = requests.listed_handle(at).and_then(|handle| requests.get(handle));
+            let Some(started) = started.filter(|started| started.is_active) else { continue };
+            let (which, partner) = match started.from {
+                Some(Source::Rank(rank)) => (0, Some(rank)),
+                Some(Source::Any(_)) => (0, Some(UNKNOWN_PARTNER)),
+                None => (1, started.to),
+            };
+            let known = &mut partners[which];
+            *known = if known.is_none_or(|it| Some(it) == partner) {
+                partner
+            } else {
+                Some(UNKNOWN_PARTNER)
+            };
+        }
+        let is_whole = requests.listed() <= MAX_AT_ONCE;
+        if let Some(partner) = partners[0].or(partners[1]) {
+            let partner = if is_whole { partner } else { UNKNOWN_PARTNER };
             self.meet(state, partner, [0, 0, 0], self.ticks);
         }
     }

@@ -135,7 +135,11 @@ const MIN_ORIGIN_SHARE: f64 = 0.4;
 #[track_caller]
 fn assert_origin(job: &Outcome, slow: &str, what: &str) {
     let losses = job.summary().losses();
-    let is_large = |loss: &&Loss<'_>| loss.field("severity").as_f64() >= Some(MIN_SEVERITY);
+    let is_large = |loss: &&Loss<'_>| {
+        // Polling slows no rank in particular.
+        let is_polling = loss.kind() == "frequent_communication";
+        loss.field("severity").as_f64() >= Some(MIN_SEVERITY) && !is_polling
+    };
     let mut with_partners = 0;
     for loss in losses.iter().filter(is_large) {
         assert_eq!(loss.field("slow_ranks"), slow, "{what}: {}\n{}", loss.kind(), job.text());
@@ -155,7 +159,10 @@ fn assert_origins(mpi: Mpi) {
     if !mpi.available() {
         return;
     }
-    for pattern in ["ring", "pipeline", "sweep", "farm", "halo", "server"] {
+    // In `again`, ranks poll with MPI_Testall: two ranks of other MPIs would disturb each other.
+    let polls = (mpi == Mpi::OpenMpi).then_some("again");
+    for pattern in ["ring", "pipeline", "sweep", "farm", "halo", "server"].into_iter().chain(polls)
+    {
         let job = Job::ranks("talks", mpi, ranks(mpi)).watch(Watch::Run);
         job.arguments(&format!("sleep 15 10 5 {pattern}")).run_until(|job| {
             let slow = (job.truth().number("slow") as u32).to_string();
