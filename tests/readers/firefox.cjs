@@ -13,7 +13,7 @@ const command = path.join(folder, 'node_modules/@firefox-devtools/profiler-cli/d
 // Its socket lies there: the path must be short.
 const session = fs.mkdtempSync(path.join(os.tmpdir(), 'profiler-'))
 const env = { ...process.env, PROFILER_CLI_SESSION_DIR: session }
-const run = words => execFileSync('node', [command, ...words], { env, maxBuffer: 1 << 30, encoding: 'utf8' })
+const run = words => execFileSync('node', [command, ...words], { env, maxBuffer: 1 << 30, encoding: 'utf8', stdio: 'pipe' })
 const ask = (...words) => JSON.parse(run([...words, '--json']))
 
 /** The name of a lane: what its process shows, and the thread. */
@@ -54,8 +54,31 @@ function read() {
   return lanes
 }
 
+/** Milliseconds for the server to start: the command itself waits for half a second. */
+const MAX_START_MS = 120_000
+/** Milliseconds between two looks at the server. */
+const POLL_MS = 200
+
+/** Loads the profile. On a busy machine the server starts after the command has given up. */
+function load() {
+  try {
+    return run(['load', path.resolve(file)])
+  } catch (error) {
+    if (!String(error.stderr).includes('did not become ready')) throw error
+    const begun = Date.now()
+    for (;;) {
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, POLL_MS)
+      try {
+        return ask('thread', 'list')
+      } catch (still) {
+        if (Date.now() - begun > MAX_START_MS) throw still
+      }
+    }
+  }
+}
+
 try {
-  run(['load', path.resolve(file)])
+  load()
   process.stdout.write(JSON.stringify(read()))
 } finally {
   try {
