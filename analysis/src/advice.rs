@@ -1,5 +1,7 @@
 //! Advice: describes a loss and a remedy in one or two sentences.
 
+mod team_advice;
+
 use std::cmp::Ordering::Equal;
 
 use plimsoll_collector::profile::{FrameKind, NodeId};
@@ -38,6 +40,10 @@ pub fn advice(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         LossKind::LargeIo => large_io(totals, facts),
         LossKind::LockContention => locked(totals, facts),
         LossKind::SlowNode | LossKind::SlowCore => slow_place(totals, facts),
+        LossKind::ThreadImbalance => team_advice::uneven_threads(totals, facts),
+        LossKind::SerialSection => team_advice::serial_section(totals, facts),
+        LossKind::FineGrainedRegions => team_advice::short_regions(totals, facts),
+        LossKind::FineGrainedTasks => team_advice::short_tasks(totals, facts),
     };
     capitalised(advice.replace(TIED, " "))
 }
@@ -253,11 +259,13 @@ fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         }
         _ => " Further causes add to it.",
     };
+    let threads = team_advice::uneven_threads_of_rank(totals, facts.finding);
     format!(
         "{name} takes {max_s:.3} s on the slowest rank and {mean_s:.3} s on average; {} slow in \
-         it, {}.{others} Distribute its work more evenly.",
+         it, {}.{others} {}",
         ranks(facts.slow, "is", "are"),
         waiters(totals, facts),
+        threads.unwrap_or_else(|| "Distribute its work more evenly.".to_owned()),
     )
 }
 

@@ -277,7 +277,7 @@ pub fn summary(
         schema: SchemaVersion::V1,
         run: run(&totals.job, job),
         collection: collection(&totals.job),
-        efficiency: efficiency(&totals.job, over_time, job),
+        efficiency: efficiency(&totals.job, totals.teams.efficiency(), over_time, job),
         projection: Projection {
             elapsed_s: projected_s(totals, conclusion.slow_work_ns, findings),
         },
@@ -330,8 +330,16 @@ fn when_of(
     (plan, timeline_totals): &(Plan, TimelineTotals),
     totals: &Totals,
 ) -> Option<When> {
-    // The symptom of oversubscription is work, not wait time.
-    if finding.kind == LossKind::Oversubscription {
+    // The symptom of oversubscription is work, not wait time, and threads of a team wait in no
+    // context of the communicating thread.
+    if matches!(
+        finding.kind,
+        LossKind::Oversubscription
+            | LossKind::ThreadImbalance
+            | LossKind::SerialSection
+            | LossKind::FineGrainedTasks
+            | LossKind::FineGrainedRegions
+    ) {
         return None;
     }
     let (windows, window_s) = timeline_totals.in_symptom(plan, finding.symptom)?;

@@ -10,6 +10,7 @@ use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::summary::Memory;
+use crate::team_times::team_waits;
 use crate::thresholds::MIN_SEVERITY;
 
 /// A node of the job.
@@ -143,9 +144,11 @@ impl JobTotals {
         let input = rank.input;
         let profile = &input.profile;
         let (mut useful, mut on_core, mut delay) = (0, 0, 0);
+        // A rank that waits for its own threads keeps other ranks waiting like one that computes.
+        let team_waits = team_waits(&profile.tree);
         for (node, value) in rank.phases.iter().flat_map(|phase| &phase.values) {
             let context_class = rank.context_classes[*node as usize];
-            if context_class.is_useful() {
+            if context_class.is_useful() || team_waits[*node as usize] {
                 useful += value.exclusive_ns;
                 on_core += value.net_ns();
             }

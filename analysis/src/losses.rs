@@ -17,6 +17,7 @@ use crate::resources::{files, locks};
 use crate::sites::Sites;
 use crate::slow_places::SlowPlaces;
 use crate::summary::LossKind;
+use crate::team_losses::teams;
 use crate::thresholds::{
     CROWDED_COMMUNICATION_FACTOR, MIN_FRACTION_OF_RESIDUAL, MIN_FRACTION_OF_RUN_DELAY,
     MIN_OWN_CAUSE_FRACTION, MIN_RUN_DELAY_FRACTION, MIN_SECOND_SYMPTOM_FRACTION, MIN_SEVERITY,
@@ -97,6 +98,7 @@ pub fn losses(
         all.extend(files(totals, context_classes, (*index, phase)));
     }
     all.extend(locks(totals, context_classes, owners));
+    all.extend(teams(totals, owners));
     let mut findings = with_first_instances(merge_by_source(all, totals), totals);
     let crowded = totals.job.crowding() > 1.0;
     // The time of a poll, and of a transfer of many bytes, does not depend on whether a partner has
@@ -109,7 +111,11 @@ pub fn losses(
         LossKind::LoadImbalance
         | LossKind::Serialization
         | LossKind::LargeIo
-        | LossKind::LockContention => finding.seconds > min_loss.seconds,
+        | LossKind::LockContention
+        | LossKind::ThreadImbalance
+        | LossKind::SerialSection
+        | LossKind::FineGrainedTasks
+        | LossKind::FineGrainedRegions => finding.seconds > min_loss.seconds,
         _ if crowded => {
             (delay.is_none() || waits_for_none(finding))
                 && finding.seconds > min_loss.communication_s
@@ -180,8 +186,22 @@ pub fn projected_s(totals: &Totals, slow_work_ns: f64, findings: &[Finding]) -> 
     let ranks = totals.job.ranks.len();
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
     let lost_s: f64 = findings.iter().map(|finding| finding.seconds).sum();
-    let work_s = (totals.job.useful_on_core.mean(ranks) - slow_work_ns) / NS_PER_S;
+    // What teams lose is time of the communicating threads that counts as useful.
+    let of_teams = findings.iter().filter(|finding| is_of_team(finding.kind));
+    let teams_ns: f64 = of_teams.map(|finding| finding.seconds * NS_PER_S).sum();
+    let work_s = (totals.job.useful_on_core.mean(ranks) - slow_work_ns - teams_ns) / NS_PER_S;
     (elapsed_s - lost_s).max(work_s.min(elapsed_s))
+}
+
+/// Returns whether a loss lies within the teams of threads of single ranks.
+fn is_of_team(kind: LossKind) -> bool {
+    matches!(
+        kind,
+        LossKind::ThreadImbalance
+            | LossKind::SerialSection
+            | LossKind::FineGrainedTasks
+            | LossKind::FineGrainedRegions
+    )
 }
 
 /// Returns the load imbalance of a phase, or its special case serialization: the loss that shows in

@@ -100,6 +100,11 @@ impl OpenMpTotals {
         self.regions.iter().map(|(node, region)| (*node, region))
     }
 
+    /// Returns the region that the call in a context makes.
+    pub fn region(&self, node: NodeId) -> Option<&RegionSums> {
+        self.regions.get(&node)
+    }
+
     /// Returns the regions of the summary; `places` are the contexts in the summary's tree.
     pub fn conclude(&self, places: &[Option<u32>]) -> OpenMp {
         let shown = self.regions.iter().filter_map(|(node, region)| {

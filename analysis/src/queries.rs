@@ -1,13 +1,14 @@
 //! Queries for the ranks that a loss concerns. Totals hold the time of the slowest rank, not its
 //! number, so process 0 queries all ranks and every collector answers for its own.
 
-use plimsoll_collector::profile::PhaseProfile;
+use plimsoll_collector::profile::{PhaseProfile, RegionProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Step, find};
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::rank::Rank;
 use crate::ranks::RankSet;
+use crate::team_times::TeamTimes;
 
 /// A time of one rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +48,14 @@ pub enum Quantity {
     },
     /// Time that all threads wait for locks in the whole run.
     Locks,
+    /// Time that the communicating thread's team loses by uneven threads in a parallel region, in
+    /// the whole run.
+    Region {
+        /// Call path of the call that makes the region.
+        path: Vec<Step>,
+    },
+    /// Run time that a rank would save if its team did the work outside of parallel regions.
+    SerialWork,
     /// Time of waiting for a core during work in the whole run.
     RunDelay,
 }
@@ -127,6 +136,13 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
             time.unwrap_or(0)
         }
         Quantity::Locks => rank.locked_ns(),
+        Quantity::Region { path } => {
+            let node = find(&rank.input.profile.tree, path);
+            let regions = rank.input.profile.openmp.regions.iter();
+            let here = regions.filter(|region| region.is_main && Some(region.node) == node);
+            here.map(RegionProfile::imbalance_ns).sum()
+        }
+        Quantity::SerialWork => TeamTimes::of(rank).map_or(0, |times| times.serial_gain_ns()),
         Quantity::RunDelay => {
             let delay_ns = |phase: &PhaseProfile| rank.run_delays(phase).values().sum::<u64>();
             rank.phases.iter().map(delay_ns).sum()

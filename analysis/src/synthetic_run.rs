@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_collector::profile::{
     CollectionCounts, CounterProfile, ExemplaryMessages, InstanceRow, InstanceRows, LONG_CALL_NS,
-    NodeId, NodeValue, PhaseProfile, ProcessProfile, Subgroup, SyncReturns, TemporalTreeKey,
-    TemporalTreeProfile, ThreadProfile, TimeSeries, WorkerProfile, instance_level,
+    NodeId, NodeValue, OpenMpProfile, PhaseProfile, ProcessProfile, Subgroup, SyncReturns,
+    TemporalTreeKey, TemporalTreeProfile, ThreadProfile, TimeSeries, WorkerProfile, instance_level,
 };
 use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 
@@ -111,6 +111,8 @@ pub struct Subject {
     pub thread_locations: fn(u32, &mut Contexts) -> ThreadProfile,
     /// perf events of each rank.
     pub counters: Box<CountersOfRank>,
+    /// Parallel regions of each rank.
+    pub openmp: fn(u32, &mut Contexts) -> OpenMpProfile,
 }
 
 impl Subject {
@@ -127,6 +129,7 @@ impl Subject {
             threads: 1,
             thread_locations: |_, _| ThreadProfile::default(),
             counters: Box::new(|_, _| CounterProfile::default()),
+            openmp: |_, _| OpenMpProfile::default(),
         }
     }
 
@@ -273,6 +276,7 @@ impl Subject {
         });
         let other_threads = others.collect();
         let thread_locations = (self.thread_locations)(rank, &mut contexts);
+        let openmp = (self.openmp)(rank, &mut contexts);
         let temporal_tree = self.temporal_tree(rank, &mut contexts);
         let workers = self.workers(rank, &mut contexts);
         let counters = (self.counters)(rank, &mut contexts);
@@ -289,7 +293,7 @@ impl Subject {
             partners: Vec::new(),
             counters,
             messages: ExemplaryMessages::default(),
-            openmp: Default::default(),
+            openmp,
             temporal_tree: Some(temporal_tree),
             workers,
             loops: Vec::new(),

@@ -109,6 +109,24 @@ pub const MIN_DIFFERENCE_TIME_FACTOR: f64 = 1.1;
 /// slower work.
 pub const MIN_DIFFERENCE_SHARE: f64 = 0.5;
 
+// Teams of threads (OpenMP)
+
+/// Maximum mean work of a thread in one instance of a fine-grained parallel region, in nanoseconds.
+/// Starting and ending a region takes some microseconds.
+pub const MAX_FINE_REGION_NS: u64 = 100_000;
+/// Minimum part of the duration of fine-grained regions in which no thread works.
+pub const MIN_FINE_OVERHEAD_FRACTION: f64 = 0.1;
+/// Minimum part of the run in parallel regions for the work outside of them to be a loss: a program
+/// that hardly uses threads is not meant to.
+pub const MIN_PARALLEL_FRACTION: f64 = 0.05;
+/// Maximum mean work of a task that is fine-grained, in nanoseconds. Creating, scheduling and ending
+/// a task takes about a microsecond.
+pub const MAX_FINE_TASK_NS: u64 = 10_000;
+/// Minimum part of a load imbalance that uneven threads of the slowest rank explain for the advice
+/// to name them. With two threads they explain at most half: even threads would still have more
+/// work than those of other ranks.
+pub const MIN_UNEVEN_THREADS_FRACTION: f64 = 0.3;
+
 // Process groups (PPoPP20, 5.4)
 
 /// Maximum number of process groups in a phase that are analysed one by one.
@@ -223,6 +241,11 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_lock_wait_fraction", MIN_LOCK_WAIT_FRACTION),
         ("min_difference_time_factor", MIN_DIFFERENCE_TIME_FACTOR),
         ("min_difference_share", MIN_DIFFERENCE_SHARE),
+        ("max_fine_region_ns", MAX_FINE_REGION_NS as f64),
+        ("min_fine_overhead_fraction", MIN_FINE_OVERHEAD_FRACTION),
+        ("min_parallel_fraction", MIN_PARALLEL_FRACTION),
+        ("max_fine_task_ns", MAX_FINE_TASK_NS as f64),
+        ("min_uneven_threads_fraction", MIN_UNEVEN_THREADS_FRACTION),
         ("max_groups", MAX_GROUPS as f64),
         ("min_within_group_fraction", MIN_WITHIN_GROUP_FRACTION),
         ("min_groups_explain_fraction", MIN_GROUPS_EXPLAIN_FRACTION),

@@ -25,6 +25,7 @@ use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::metrics::NS_PER_S;
 use crate::rank::Rank;
 use crate::summary::Window;
+use crate::team_times::team_waits;
 
 use cells::{Cells, Part};
 pub use choice::{chosen, symptoms};
@@ -288,12 +289,11 @@ impl Known {
         let of = |is: fn(crate::labelling::ContextClass) -> bool| {
             rank.context_classes.iter().map(|context_class| is(*context_class)).collect()
         };
-        Self {
-            is_useful: of(|it| it.is_useful()),
-            is_wait: of(|it| !it.is_work()),
-            shown,
-            symptoms,
+        let mut is_useful: Vec<bool> = of(|it| it.is_useful());
+        for (useful, waits) in is_useful.iter_mut().zip(team_waits(&profile.tree)) {
+            *useful |= waits;
         }
+        Self { is_useful, is_wait: of(|it| !it.is_work()), shown, symptoms }
     }
 
     fn useful_ns(&self, bin: &TimeBin) -> u64 {

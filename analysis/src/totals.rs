@@ -21,6 +21,7 @@ use crate::loop_totals::Loops;
 use crate::metrics::Accumulator;
 use crate::openmp_totals::OpenMpTotals;
 use crate::rank::Rank;
+use crate::team_totals::TeamTotals;
 use crate::thread_totals::ThreadTotals;
 use crate::times::Times;
 
@@ -96,6 +97,8 @@ pub struct Totals {
     pub threads: ThreadTotals,
     /// Parallel regions of OpenMP.
     pub openmp: OpenMpTotals,
+    /// Teams of threads: time in regions and outside of them.
+    pub teams: TeamTotals,
     /// Values of whole ranks.
     pub job: JobTotals,
 }
@@ -120,7 +123,9 @@ impl Totals {
         self.name(rank, Threads::Other, passed(&workers.keys), &mut places_of_others);
         let regions = |is_main| {
             let regions = input.profile.openmp.regions.iter();
-            regions.filter(move |it| it.is_main == is_main).map(|it| Some(it.node))
+            regions
+                .filter(move |it| it.is_main == is_main)
+                .flat_map(|it| [Some(it.node), it.function])
         };
         self.name(rank, Threads::Main, regions(true), &mut places);
         self.name(rank, Threads::Other, regions(false), &mut places_of_others);
@@ -128,6 +133,7 @@ impl Totals {
         self.counters.add_rank(rank, [&places, &places_of_others]);
         self.threads.add_rank(rank, [&places, &places_of_others]);
         self.openmp.add_rank(rank, [&places, &places_of_others]);
+        self.teams.add_rank(rank, [&places, &places_of_others]);
         self.loops.add_rank(input, &places);
         let most = u64::from(agreed.ranks);
         let trees = temporal_tree.iter().map(|temporal_tree| &temporal_tree.tree);
@@ -223,6 +229,7 @@ impl Totals {
         self.counters.combine(other.counters, &places);
         self.threads.combine(other.threads, &places);
         self.openmp.combine(other.openmp, &places);
+        self.teams.combine(other.teams, &places);
         self.loops.combine(other.loops, &places);
         self.clusters.combine(other.clusters, &places);
         self.worker_clusters.combine(other.worker_clusters, &places);

@@ -49,6 +49,7 @@ mod stacks;
 mod streams;
 mod subjects;
 mod talks;
+mod team_losses;
 mod terminal;
 mod thread_aggregation;
 mod unsinkable;

@@ -71,9 +71,9 @@ pub fn thread_roles(summary: &Summary) -> Option<String> {
     let named: Vec<String> = threads.roles.iter().take(MAX_ROLES).map(thread_role).collect();
     let more = match threads.roles.len() - named.len() {
         0 => String::new(),
-        more => format!("; and {more} more"),
+        more => format!(", and {more} more"),
     };
-    let mut sentence = format!("computing by role: {}{more}", named.join("; "));
+    let mut sentence = format!("computation of a thread: {}{more}", named.join(", "));
     if let Some((it, last)) =
         threads.distinction.as_ref().and_then(|it| Some((it, it.path.last()?)))
     {
@@ -88,9 +88,5 @@ pub fn thread_roles(summary: &Summary) -> Option<String> {
 }
 
 fn thread_role(role: &ThreadRole) -> String {
-    let is_one = role.threads == 1;
-    let threads = if is_one { String::new() } else { format!(" ({} threads)", role.threads) };
-    let each = if is_one { "" } else { " each" };
-    let of = format!(" of {}", seconds(role.time_s));
-    format!("{}{threads} {}{of}{each}", role.role, seconds(role.work_s))
+    format!("{} {}", role.role, seconds(role.work_s))
 }

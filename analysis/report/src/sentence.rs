@@ -34,6 +34,14 @@ pub fn gist(summary: &Summary, loss: &Loss) -> String {
             format!("{}.", calls(loss))
         }
         (LossKind::LockContention, _) => format!("{waiting} for a lock in {place}."),
+        (LossKind::ThreadImbalance, Some(cause)) => {
+            format!("threads share the work of {cause} unevenly.")
+        }
+        (LossKind::SerialSection, Some(cause)) => {
+            format!("only one thread works outside of parallel regions, mostly in {cause}.")
+        }
+        (LossKind::FineGrainedRegions, _) => format!("short parallel regions: {}.", calls(loss)),
+        (LossKind::FineGrainedTasks, _) => format!("short tasks: {}.", calls(loss)),
         _ => format!("{waiting} in {place}."),
     }
 }
@@ -77,6 +85,17 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
         LossKind::LockContention => {
             format!("{place}, where threads of {waiters} wait for a lock ({mean} per rank)")
         }
+        LossKind::ThreadImbalance => format!(
+            "{place}, where threads of {waiters} wait for the slowest one of their team ({mean} \
+             per thread)"
+        ),
+        LossKind::SerialSection => {
+            format!("{place}, where threads of {waiters} wait for the next parallel region")
+        }
+        LossKind::FineGrainedRegions => {
+            format!("{} ({mean} without work in each thread)", calls(loss))
+        }
+        LossKind::FineGrainedTasks => format!("{} ({mean} per rank)", calls(loss)),
         LossKind::Oversubscription => {
             format!("{place}: runnable threads wait there for a core ({max} on the worst rank)")
         }

@@ -5,6 +5,7 @@ use super::counter_lines::counters;
 use super::loop_sentences::hottest;
 use super::page::{Page, TIED};
 use super::patterns::patterns;
+use super::region_lines::regions;
 use super::sentence::{caused_by, difference, further_causes, gist, happens, seen_in, waited_for};
 use super::{WIDTH, tree_text};
 use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
@@ -154,16 +155,8 @@ fn head(summary: &Summary) -> Page {
         page.paragraph("", &end, 2);
     }
     page.paragraph("", &verdict(summary), 2);
-    let it = &summary.efficiency;
-    if let (Some(parallel), Some(load), Some(communication)) =
-        (it.parallel, it.load_balance, it.communication)
-    {
-        page.line(&format!(
-            "The ranks compute {} of the time: load balance {} x communication efficiency {}.",
-            percent(parallel),
-            percent(load),
-            percent(communication)
-        ));
+    for line in efficiencies(summary) {
+        page.paragraph("", &line, 2);
     }
     if summary.losses.is_empty()
         && has_mpi(summary)
@@ -177,6 +170,35 @@ fn head(summary: &Summary) -> Page {
         });
     }
     page
+}
+
+/// Returns the efficiencies of the ranks and of their threads, a line each.
+fn efficiencies(summary: &Summary) -> Vec<String> {
+    let it = &summary.efficiency;
+    let mut lines = Vec::new();
+    if let (Some(parallel), Some(load), Some(communication)) =
+        (it.parallel, it.load_balance, it.communication)
+    {
+        let threads = it.openmp.map(|it| format!(" x threads {}", percent(it.parallel)));
+        lines.push(format!(
+            "The ranks compute {} of the time: load balance {} x communication efficiency {}{}.",
+            percent(parallel),
+            percent(load),
+            percent(communication),
+            threads.unwrap_or_default()
+        ));
+    }
+    if let Some(openmp) = &it.openmp {
+        lines.push(format!(
+            "OpenMP threads work {} of the time without MPI: load balance {} x scheduling {} x \
+             serialisation {}.",
+            percent(openmp.parallel),
+            percent(openmp.load_balance),
+            percent(openmp.scheduling),
+            percent(openmp.serialisation)
+        ));
+    }
+    lines
 }
 
 /// Appends as many losses as fit, the largest regardless of its length. Returns their number.
@@ -261,6 +283,9 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     let threads = [thread_clusters(summary), thread_roles(summary)];
     for (index, sentence) in threads.iter().flatten().enumerate() {
         page.paragraph(if index == 0 { "Threads    " } else { "           " }, sentence, 3);
+    }
+    for (index, sentence) in regions(summary).iter().enumerate() {
+        page.paragraph(if index == 0 { "Regions    " } else { "           " }, sentence, 2);
     }
     if let Some(counters) = counters(summary) {
         page.paragraph("Counters   ", &counters, 3);

@@ -1,6 +1,7 @@
 //! The calling-context tree: hot paths with their times.
 
 use super::page::Page;
+use super::region_lines::table;
 use super::sentence::words;
 use super::{WIDTH, text::headline};
 use plimsoll_summary::phrase::{frame, frame_with_place};
@@ -20,6 +21,11 @@ pub fn tree(summary: &Summary) -> String {
     page.paragraph("", &headline(summary), 2);
     page.line("");
     page.append(view(&summary.tree, usize::MAX));
+    let regions = table(summary);
+    if !regions.is_empty() {
+        page.line("");
+        regions.iter().for_each(|line| page.line(line));
+    }
     page.text("")
 }
 

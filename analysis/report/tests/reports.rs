@@ -127,3 +127,24 @@ fn contexts_and_ranks_that_vary_together_are_a_sentence() {
     assert!(text.contains("and 1 further context: 62 % of the variance among ranks."), "{text}");
     assert!(text.contains("Patterns rank 3 spends less time than the others in "), "{text}");
 }
+
+#[test]
+fn regions_and_threads_have_their_lines() {
+    let mut summary = summaries::maximal();
+    let region = &mut summary.openmp.regions[0];
+    (region.elapsed_s, region.thread_s, region.work_s) = (3000.0, 6000.0, 4500.0);
+    (region.load_balance_s, region.node) = (600.0, 3);
+    let report = text(&summary);
+    let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    for line in [
+        "x threads 72 %.",
+        "OpenMP threads work 72 % of the time without MPI: load balance 90 % x scheduling 100 % x \
+         serialisation 80 %.",
+        "smooth.c:12 in step: 40 x 75.0 s with 2 threads, idle 25 % (uneven 10 %).",
+        "computation of a thread: initial 100.0 s, slowest 60.0 s, fastest 10.0 s, rest 30.0 s.",
+    ] {
+        assert!(words.contains(line), "{line} is not in\n{report}");
+    }
+    let all = tree(&summary);
+    assert!(all.lines().any(|line| line.ends_with("smooth.c:12 in step")), "{all}");
+}

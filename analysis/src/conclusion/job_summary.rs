@@ -10,7 +10,9 @@ use crate::agreement::Matching;
 use crate::input::{FirstDeath, JobInfo};
 use crate::job_totals::JobTotals;
 use crate::metrics::NS_PER_S;
-use crate::summary::{Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, PeriodUs, Run};
+use crate::summary::{
+    Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, OpenMpEfficiency, PeriodUs, Run,
+};
 use crate::timeline::{Plan, TimelineTotals};
 
 pub(super) fn run(totals: &JobTotals, job: &JobInfo) -> Run {
@@ -94,9 +96,11 @@ fn marks(totals: &JobTotals) -> Marks {
     Marks { planted, hit, stale, verified, mismatched, off_reason }
 }
 
-/// Returns POP's efficiencies: parallel = load balance x communication.
+/// Returns POP's efficiencies: parallel = load balance x communication x OpenMP. Waiting for the
+/// threads of its own team counts as useful for the first two, which compare ranks.
 pub(super) fn efficiency(
     totals: &JobTotals,
+    openmp: Option<OpenMpEfficiency>,
     over_time: &Option<(Plan, TimelineTotals)>,
     job: &JobInfo,
 ) -> Efficiency {
@@ -104,12 +108,14 @@ pub(super) fn efficiency(
     let elapsed_ns = totals.elapsed_ns as f64;
     let of = |part: f64, whole: f64| (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0));
     if job.mpi.abi == MpiAbi::None {
-        return Efficiency::default();
+        return Efficiency { openmp, ..Efficiency::default() };
     }
+    let of_threads = openmp.map_or(1.0, |openmp| openmp.parallel);
     Efficiency {
-        parallel: of(mean_ns, elapsed_ns),
+        parallel: of(mean_ns, elapsed_ns).map(|of_ranks| of_ranks * of_threads),
         load_balance: of(mean_ns, max_ns),
         communication: of(max_ns, elapsed_ns),
+        openmp,
         windows: over_time.as_ref().map_or_else(Vec::new, |(plan, timeline_totals)| {
             timeline_totals.windows(plan, totals.elapsed_ns)
         }),

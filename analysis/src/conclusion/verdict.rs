@@ -44,7 +44,11 @@ pub(super) fn loss(
             LossKind::FrequentCommunication
             | LossKind::LargeMessage
             | LossKind::LargeIo
-            | LossKind::LockContention => totals.nodes[cause.node as usize].inclusive,
+            | LossKind::LockContention
+            | LossKind::ThreadImbalance
+            | LossKind::FineGrainedTasks
+            | LossKind::FineGrainedRegions => totals.nodes[cause.node as usize].inclusive,
+            LossKind::SerialSection => totals.nodes[cause.node as usize].exclusive,
             _ => cause_time(phase, cause),
         };
         summary::Cause {
@@ -85,8 +89,16 @@ pub(super) fn loss(
             node: place(finding.symptom),
             ..if crowded {
                 delayed(totals, finding, phase, context_class)
-            } else if finding.kind == LossKind::LockContention {
+            } else if matches!(
+                finding.kind,
+                LossKind::LockContention | LossKind::SerialSection | LossKind::FineGrainedTasks
+            ) {
                 locking(totals, finding, context_class)
+            } else if matches!(
+                finding.kind,
+                LossKind::ThreadImbalance | LossKind::FineGrainedRegions
+            ) {
+                idling(totals, finding, context_class)
             } else {
                 synchronising(totals, finding, (phase, ranks))
             }
@@ -175,7 +187,22 @@ fn transfer(totals: &Totals, call: &CallTotals) -> BTreeMap<Label, f64> {
     breakdown
 }
 
-/// Returns the symptom of threads that wait for locks, over the whole run.
+/// Returns the symptom of threads that are idle in a parallel region, over the whole run: the idle
+/// time of one thread.
+fn idling(totals: &Totals, finding: &Finding, context_class: ContextClass) -> Symptom {
+    let idle = totals.teams.idle.get(&finding.symptom).copied().unwrap_or_default();
+    let sums = totals.openmp.region(finding.symptom).map(|region| &region.sums);
+    let (calls, elapsed_ns) = sums.map_or((0, 0), |sums| (sums.instances, sums.elapsed_ns));
+    Symptom {
+        calls,
+        calls_exact: true,
+        per_call_s: (calls > 0).then(|| elapsed_ns as f64 / calls as f64 / NS_PER_S),
+        breakdown: [(context_class.label, 1.0)].into(),
+        ..times(&idle, totals.job.ranks.len())
+    }
+}
+
+/// Returns the symptom of threads that wait for locks or for work, over the whole run.
 fn locking(totals: &Totals, finding: &Finding, context_class: ContextClass) -> Symptom {
     let node = &totals.nodes[finding.symptom as usize];
     let time_s = node.inclusive.sum as f64 / NS_PER_S;

@@ -33,11 +33,19 @@ pub enum LossKind {
     SlowNode,
     /// All work of one rank takes longer than elsewhere, because others use its core.
     SlowCore,
+    /// Some threads of a team work longer than others in a parallel region.
+    ThreadImbalance,
+    /// One thread works outside of parallel regions while its team waits.
+    SerialSection,
+    /// Many tasks that are short compared with their creation.
+    FineGrainedTasks,
+    /// Many parallel regions that are short compared with their begin and end.
+    FineGrainedRegions,
 }
 
 impl LossKind {
     /// Every kind.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::LoadImbalance,
         Self::Serialization,
         Self::FrequentCommunication,
@@ -49,6 +57,10 @@ impl LossKind {
         Self::Oversubscription,
         Self::SlowNode,
         Self::SlowCore,
+        Self::ThreadImbalance,
+        Self::SerialSection,
+        Self::FineGrainedTasks,
+        Self::FineGrainedRegions,
     ];
 }
 
@@ -67,6 +79,10 @@ impl fmt::Display for LossKind {
             Self::Oversubscription => "oversubscription",
             Self::SlowNode => "slow node",
             Self::SlowCore => "slow core",
+            Self::ThreadImbalance => "thread imbalance",
+            Self::SerialSection => "serial section",
+            Self::FineGrainedTasks => "fine-grained tasks",
+            Self::FineGrainedRegions => "fine-grained regions",
         })
     }
 }
@@ -263,7 +279,7 @@ mod tests {
     #[test]
     fn kinds_on_the_wire_are_their_words_in_snake_case() {
         for kind in LossKind::ALL {
-            let words = kind.to_string().to_lowercase().replace("/", "").replace(' ', "_");
+            let words = kind.to_string().to_lowercase().replace("/", "").replace([' ', '-'], "_");
             assert_eq!(serde_json::to_value(kind).unwrap(), words);
         }
     }

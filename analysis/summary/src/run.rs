@@ -199,16 +199,38 @@ pub struct Marks {
 /// POP efficiencies, 0 to 1, with the label computation as useful time; `None` without MPI.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Efficiency {
-    /// Mean useful time over ranks / elapsed time; the product of the other two.
+    /// Mean useful time over ranks / elapsed time: load balance x communication, and x the parallel
+    /// efficiency of OpenMP if the ranks have teams of threads.
     pub parallel: Option<f64>,
     /// Mean / maximum of the ranks' useful time.
     pub load_balance: Option<f64>,
     /// Maximum of the ranks' useful time / elapsed time.
     pub communication: Option<f64>,
+    /// Efficiency of the ranks' teams of threads, net of MPI; `None` without teams.
+    #[serde(default)]
+    pub openmp: Option<OpenMpEfficiency>,
     /// Efficiencies over time: at most 128 windows of equal length from the begin of the run to its
-    /// end; the last may be shorter. Empty without MPI.
+    /// end; the last may be shorter. Empty without MPI. Their `parallel` is load balance x
+    /// communication, without OpenMP.
     #[serde(default)]
     pub windows: Vec<Window>,
+}
+
+/// TALP's efficiency of teams of threads, 0 to 1: the thread time in parallel regions, and in work
+/// outside of regions, that is work. Threads that are idle while the thread that communicates is in
+/// MPI outside of regions are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpenMpEfficiency {
+    /// The product of the other three.
+    pub parallel: f64,
+    /// Thread time that is not lost because some threads have less work than others.
+    pub load_balance: f64,
+    /// Part of the rest that is not lost in regions while no thread works: begin and end of
+    /// regions, waits that all threads have.
+    pub scheduling: f64,
+    /// Part of the rest that is not lost because threads are idle while one thread works outside of
+    /// regions.
+    pub serialisation: f64,
 }
 
 /// POP efficiencies of a part of the run, 0 to 1. `None` if no rank did useful work.

@@ -169,6 +169,7 @@ pub fn balanced() -> Summary {
         parallel: Some(0.964),
         load_balance: Some(0.985),
         communication: Some(0.979),
+        openmp: None,
         windows: vec![
             Window {
                 begin_s: 0.0,
@@ -278,6 +279,7 @@ pub fn imbalance() -> Summary {
         parallel: Some(0.702),
         load_balance: Some(0.731),
         communication: Some(0.96),
+        openmp: None,
         windows: Vec::new(),
     };
     summary.tree = tree(
@@ -350,6 +352,7 @@ pub fn serialization() -> Summary {
         parallel: Some(0.61),
         load_balance: Some(0.62),
         communication: Some(0.98),
+        openmp: None,
         windows: Vec::new(),
     };
     summary.tree = tree(
@@ -552,6 +555,12 @@ pub fn maximal() -> Summary {
     summary.efficiency.windows = balanced().efficiency.windows;
     summary.counters = counters();
     summary.openmp = openmp();
+    summary.efficiency.openmp = Some(OpenMpEfficiency {
+        parallel: 0.72,
+        load_balance: 0.9,
+        scheduling: 1.0,
+        serialisation: 0.8,
+    });
     let path = summary.tree.path(5);
     summary.collection.marks.off_reason = Some("a shadow stack is in use".into());
     summary.collection.memory = Some(Memory {

@@ -1,0 +1,121 @@
+//! Advice on losses in teams of threads (OpenMP).
+
+use plimsoll_collector::profile::NodeId;
+
+use super::{AdviceInput, place, spoken};
+use crate::finding::Finding;
+use crate::metrics::NS_PER_S;
+use crate::openmp_totals::RegionSums;
+use crate::phrase::{count, counted, percent, seconds};
+use crate::summary_tree::shown_frame;
+use crate::team_losses;
+use crate::totals::Totals;
+
+/// Returns the advice on a parallel region with uneven threads.
+pub(super) fn uneven_threads(totals: &Totals, facts: &AdviceInput<'_>) -> String {
+    let Some(region) = totals.openmp.region(facts.finding.symptom) else { return String::new() };
+    let sums = &region.sums;
+    let ranks = f64::from(region.ranks.len().max(1));
+    let of_rank = |ns: u64| seconds(ns as f64 / ranks / NS_PER_S);
+    format!(
+        "In {}, the thread with most work takes {} and a thread {} on average (teams of {}, {}): \
+         the others wait for it. {}",
+        region_place(totals, facts.finding.symptom, region),
+        of_rank(sums.max_work_ns),
+        of_rank(sums.mean_work_ns),
+        counted(sums.threads.into(), "thread"),
+        counted(sums.instances, "instance"),
+        remedy(totals, facts.finding.symptom),
+    )
+}
+
+/// Returns the remedy for uneven threads, by the schedule that the name of the call tells.
+fn remedy(totals: &Totals, region: NodeId) -> &'static str {
+    let call = super::name(totals, region);
+    if call.contains("dynamic") {
+        "Its schedule is dynamic already: use smaller chunks, or let the longest iterations come \
+         first."
+    } else if call.contains("guided") {
+        "Its schedule is guided, which begins with large chunks: use schedule(dynamic), or let the \
+         longest iterations come last."
+    } else {
+        "If it is a loop, give it schedule(dynamic) or schedule(guided), or a static schedule with \
+         small chunks; if the program divides the work itself, let it divide it more evenly."
+    }
+}
+
+/// Returns the advice on work outside of parallel regions.
+pub(super) fn serial_section(totals: &Totals, facts: &AdviceInput<'_>) -> String {
+    let threads = totals.teams.threads;
+    format!(
+        "Outside of parallel regions one thread works and {} {}, most of the time in {} ({} on \
+         average). A parallel region there, for all {threads} threads, saves up to {}; or let \
+         another thread do this work beside a region (a task, or the section of a nowait loop).",
+        counted(threads.saturating_sub(1).into(), "other"),
+        if threads == 2 { "waits" } else { "wait" },
+        place(totals, facts.finding),
+        seconds(facts.cause_s.0),
+        seconds(facts.finding.seconds),
+    )
+}
+
+/// Returns the advice on parallel regions that are too short.
+pub(super) fn short_regions(totals: &Totals, facts: &AdviceInput<'_>) -> String {
+    let Some(region) = totals.openmp.region(facts.finding.symptom) else { return String::new() };
+    let sums = &region.sums;
+    let each = seconds(sums.elapsed_ns as f64 / sums.instances.max(1) as f64 / NS_PER_S);
+    let without_work = sums.elapsed_ns.saturating_sub(sums.mean_work_ns) as f64;
+    format!(
+        "{} executes {} times in all ranks and takes {each}, {} of it without work of its threads: \
+         begin and end of a region take some microseconds. Put several loops into one region, \
+         parallelise an outer loop, or let short loops run on one thread (if clause).",
+        region_place(totals, facts.finding.symptom, region),
+        count(sums.instances),
+        percent(without_work / sums.elapsed_ns.max(1) as f64),
+    )
+}
+
+/// Returns the advice on tasks that are too short.
+pub(super) fn short_tasks(totals: &Totals, facts: &AdviceInput<'_>) -> String {
+    let tasks = &totals.teams.tasks;
+    let each = seconds(tasks.fine_work_ns as f64 / tasks.fine.max(1) as f64 / NS_PER_S);
+    format!(
+        "{} creates {} tasks of {each} on average in all ranks: creating, distributing and ending \
+         them takes {} of each thread beside their work. Let a task do more (a block of iterations, \
+         grainsize of a taskloop), and create no tasks below a size (if or final clause).",
+        place(totals, facts.finding),
+        count(tasks.fine),
+        seconds(facts.finding.seconds),
+    )
+}
+
+/// Returns the remedy for a load imbalance between ranks that uneven threads of the slowest rank
+/// explain; `None` if they do not.
+pub(super) fn uneven_threads_of_rank(totals: &Totals, finding: &Finding) -> Option<String> {
+    let uneven = team_losses::uneven_threads(totals, finding)?;
+    let region = totals.openmp.region(uneven.region)?;
+    Some(format!(
+        "The slowest rank loses {} more than the others by uneven threads in {}: distribute the work \
+         over its threads, not over ranks.",
+        seconds(uneven.excess_s),
+        region_place(totals, uneven.region, region),
+    ))
+}
+
+/// Returns the place of a region: `the parallel region at solve.c:12 in solve`.
+fn region_place(totals: &Totals, node: NodeId, region: &RegionSums) -> String {
+    let contexts = &totals.tree.contexts;
+    let around = contexts.nodes[node as usize].parent;
+    let caller = around.map(|around| {
+        let frame = &contexts.frames[contexts.nodes[around as usize].frame as usize];
+        shown_frame(frame).function
+    });
+    let caller = caller.map(|name| format!(" in {name}")).unwrap_or_default();
+    match (&region.sums.file, region.sums.line) {
+        (Some(file), Some(line)) => {
+            let file = file.rsplit('/').next().unwrap_or(file);
+            format!("the parallel region at {file}:{line}{caller}")
+        }
+        _ => format!("the parallel region{caller} ({})", spoken(totals, node)),
+    }
+}

@@ -1,0 +1,237 @@
+//! Teams of threads (OpenMP): uneven threads, work outside of regions, short regions, and their
+//! part in the efficiencies.
+
+use plimsoll_collector::profile::{OpenMpProfile, RegionProfile, TaskProfile};
+
+use super::*;
+use crate::synthetic_run::{Contexts, Doing};
+
+const REGION: &str = "main/solve/GOMP_parallel";
+const KERNEL: &str = "main/solve/solve._omp_fn.0/loop";
+
+/// A region of four threads in `main/solve`: elapsed time, mean and largest work of a thread, in
+/// milliseconds, over `instances` instances.
+fn region(
+    instances: u64,
+    [elapsed_ms, mean_ms, max_ms]: [u64; 3],
+    contexts: &mut Contexts,
+) -> OpenMpProfile {
+    let region = RegionProfile {
+        node: contexts.node(REGION),
+        function: Some(contexts.node("main/solve/solve._omp_fn.0")),
+        is_main: true,
+        instances,
+        threads: 4,
+        elapsed_ns: elapsed_ms * MS,
+        thread_ns: 4 * elapsed_ms * MS,
+        work_ns: 4 * mean_ms * MS,
+        mean_work_ns: mean_ms * MS,
+        max_work_ns: max_ms * MS,
+        max_thread_ns: 4 * max_ms * MS,
+        ..RegionProfile::default()
+    };
+    let runtime = Some("libgomp.so.1".to_owned());
+    OpenMpProfile { runtime, regions: vec![region], ..OpenMpProfile::default() }
+}
+
+type OpenMp = fn(u32, &mut Contexts) -> OpenMpProfile;
+
+fn with_teams(ranks: u32, openmp: OpenMp, part: impl Fn(u32) -> Vec<Doing>) -> Summary {
+    let mut subject = Subject::new(ranks);
+    subject.threads = 4;
+    subject.openmp = openmp;
+    subject.step(BARRIER, part);
+    verdict(&subject)
+}
+
+fn losses(summary: &Summary) -> Vec<(LossKind, f64)> {
+    summary.losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect()
+}
+
+fn of_kind(summary: &Summary, kind: LossKind) -> Option<&Loss> {
+    summary.losses.iter().find(|loss| loss.kind == kind)
+}
+
+/// The communicating thread takes part in the region for 900 ms and waits 100 ms for its end.
+fn in_region() -> [Doing; 2] {
+    [doing(KERNEL, 900 * MS), doing(REGION, 100 * MS)]
+}
+
+#[test]
+fn uneven_threads_and_serial_work_are_losses_of_their_own() {
+    let openmp: OpenMp = |_, contexts| region(100, [1000, 700, 1000], contexts);
+    for ranks in [1, 2] {
+        let summary = with_teams(ranks, openmp, |_| {
+            [&in_region()[..], &[doing("main/prepare", 500 * MS)]].concat()
+        });
+        let truth = [(LossKind::SerialSection, 0.375), (LossKind::ThreadImbalance, 0.3)];
+        assert_eq!(losses(&summary), truth);
+        assert_eq!(rounded(summary.projection.elapsed_s), 0.825);
+        let uneven = of_kind(&summary, LossKind::ThreadImbalance).unwrap();
+        assert_eq!(
+            (path(&uneven.symptom.path), uneven.symptom.calls),
+            (REGION.into(), 100 * u64::from(ranks))
+        );
+        assert_eq!(rounded(uneven.symptom.mean_s), 0.3, "idle time of a thread");
+        assert_eq!(causes(uneven), [(KERNEL.to_owned(), 0.3)]);
+        assert_eq!(uneven.waiting_ranks, if ranks == 1 { "0" } else { "0-1" });
+        for words in ["1.00 s and a thread 0.70 s", "4 threads", "schedule(dynamic)"] {
+            assert!(uneven.advice.contains(words), "{words}: {}", uneven.advice);
+        }
+        let serial = of_kind(&summary, LossKind::SerialSection).unwrap();
+        assert_eq!(causes(serial), [("main/prepare".to_owned(), 0.375)]);
+        assert!(serial.advice.contains("3 others wait"), "{}", serial.advice);
+    }
+}
+
+#[test]
+fn efficiencies_of_teams_follow_talp() {
+    let openmp: OpenMp = |_, contexts| region(100, [1000, 700, 900], contexts);
+    let summary = with_teams(2, openmp, |_| {
+        let mpi = doing("main/exchange/MPI_Recv", 500 * MS);
+        [&in_region()[..], &[doing("main/prepare", 500 * MS), mpi]].concat()
+    });
+    // Thread time without MPI: 4 x 1000 ms in regions, 4 x 500 ms outside. Lost: 4 x 200 ms by
+    // uneven threads, 4 x 100 ms without work, 3 x 500 ms by serial work.
+    let openmp = summary.efficiency.openmp.unwrap();
+    assert_eq!(rounded(openmp.parallel), 0.55);
+    assert_eq!(rounded(openmp.load_balance), rounded(5200.0 / 6000.0));
+    assert_eq!(rounded(openmp.scheduling), rounded(4800.0 / 5200.0));
+    assert_eq!(rounded(openmp.serialisation), 0.6875);
+    let product = openmp.load_balance * openmp.scheduling * openmp.serialisation;
+    assert!((product - openmp.parallel).abs() < 1e-9);
+    // The wait for the region's end is no communication.
+    assert_eq!(summary.efficiency.communication, Some(0.75));
+    assert_eq!(summary.efficiency.load_balance, Some(1.0));
+    assert_eq!(summary.efficiency.parallel.map(rounded), Some(0.4125));
+    let without = with_teams(2, |_, _| OpenMpProfile::default(), |_| vec![doing("main", MS)]);
+    assert_eq!(without.efficiency.openmp, None);
+}
+
+#[test]
+fn a_rank_that_is_slow_because_its_threads_are_uneven_says_so() {
+    // Rank 1's region takes 400 ms longer, because one of its threads works that much longer.
+    let openmp: OpenMp = |rank, contexts| {
+        let more = 400 * u64::from(rank);
+        region(100, [1000 + more, 1000, 1000 + more], contexts)
+    };
+    let uneven = |rank| vec![doing(KERNEL, (1000 + 400 * u64::from(rank)) * MS)];
+    let summary = with_teams(2, openmp, uneven);
+    let truth = [(LossKind::LoadImbalance, 0.2), (LossKind::ThreadImbalance, 0.2)];
+    let mut found = losses(&summary);
+    found.sort_by_key(|(kind, _)| *kind);
+    assert_eq!(found, truth, "together the 400 ms that even threads would save");
+    let between = of_kind(&summary, LossKind::LoadImbalance).unwrap();
+    let words = "The slowest rank loses 0.20 s more than the others by uneven threads in";
+    assert!(between.advice.contains(words), "{}", between.advice);
+    let waiting = &of_kind(&summary, LossKind::ThreadImbalance).unwrap().waiting_ranks;
+    assert_eq!(waiting, "1");
+    // Uneven ranks with even threads.
+    let even: OpenMp = |rank, contexts| {
+        let ms = 1000 + 400 * u64::from(rank);
+        region(100, [ms, ms, ms], contexts)
+    };
+    let summary = with_teams(2, even, uneven);
+    assert_eq!(losses(&summary), [(LossKind::LoadImbalance, 0.2)]);
+    assert!(summary.losses[0].advice.ends_with("Distribute its work more evenly."));
+}
+
+/// Kinds of losses with one rank and this region, besides serial work.
+fn kinds(openmp: OpenMp) -> Vec<LossKind> {
+    let summary = with_teams(1, openmp, |_| in_region().to_vec());
+    let kinds = summary.losses.iter().map(|loss| loss.kind);
+    kinds.filter(|kind| *kind != LossKind::SerialSection).collect()
+}
+
+#[test]
+fn short_regions_lose_all_time_without_work() {
+    let openmp: OpenMp = |_, contexts| region(100_000, [1000, 200, 300], contexts);
+    let summary = with_teams(1, openmp, |_| in_region().to_vec());
+    assert_eq!(losses(&summary), [(LossKind::FineGrainedRegions, 0.8)]);
+    let loss = &summary.losses[0];
+    assert_eq!((loss.symptom.calls, loss.symptom.per_call_s), (100_000, Some(1e-5)));
+    for words in ["100,000 times", "80 % of it", "if clause"] {
+        assert!(loss.advice.contains(words), "{words}: {}", loss.advice);
+    }
+    // Work of 98 and 102 us in each.
+    assert_eq!(
+        kinds(|_, contexts| region(2_040, [1000, 200, 300], contexts)),
+        [LossKind::FineGrainedRegions]
+    );
+    assert_eq!(
+        kinds(|_, contexts| region(1_960, [1000, 200, 300], contexts)),
+        [LossKind::ThreadImbalance]
+    );
+    // 11 % and 9 % without work.
+    assert_eq!(
+        kinds(|_, contexts| region(100_000, [1000, 850, 890], contexts)),
+        [LossKind::FineGrainedRegions]
+    );
+    assert_eq!(
+        kinds(|_, contexts| region(100_000, [1000, 850, 910], contexts)),
+        [LossKind::ThreadImbalance]
+    );
+}
+
+/// The region with `count` tasks, which take 50 ms of each thread in total; their creation takes
+/// the communicating thread 300 ms.
+fn with_tasks(count: u64, contexts: &mut Contexts) -> OpenMpProfile {
+    let tasks = vec![TaskProfile { count, work_ns: 200 * MS, ..TaskProfile::default() }];
+    OpenMpProfile { tasks, ..region(1, [1000, 125, 350], contexts) }
+}
+
+#[test]
+fn short_tasks_lose_all_time_but_their_work() {
+    const CREATION: &str = "main/solve/solve._omp_fn.0/GOMP_task";
+    let busy = || {
+        let create = doing(CREATION, 300 * MS);
+        vec![doing("main/solve/solve._omp_fn.0", 600 * MS), create, doing(REGION, 100 * MS)]
+    };
+    // Tasks of 2 us; 4 x 1000 ms less 200 ms of work, for one of four threads.
+    let summary = with_teams(1, |_, contexts| with_tasks(100_000, contexts), |_| busy());
+    assert_eq!(losses(&summary), [(LossKind::FineGrainedTasks, 0.95)]);
+    let loss = &summary.losses[0];
+    assert_eq!(path(&loss.symptom.path), CREATION);
+    assert_eq!(causes(loss), [("main/solve/solve._omp_fn.0".to_owned(), 0.95)]);
+    assert!(loss.advice.contains("100,000 tasks of 2.0 us"), "{}", loss.advice);
+    // Tasks of 11 us are long enough, those of 9 us are not.
+    for (openmp, kind) in [
+        ((|_, contexts| with_tasks(18_000, contexts)) as OpenMp, LossKind::ThreadImbalance),
+        (|_, contexts| with_tasks(22_300, contexts), LossKind::FineGrainedTasks),
+    ] {
+        let summary = with_teams(1, openmp, |_| busy());
+        assert_eq!(summary.losses.iter().map(|loss| loss.kind).collect::<Vec<_>>(), [kind]);
+    }
+}
+
+#[test]
+fn the_serial_work_of_a_program_that_hardly_uses_threads_is_no_loss() {
+    for (ms, is_loss) in [(60, true), (40, false)] {
+        let openmp: OpenMp = match is_loss {
+            true => |_, contexts| region(10, [60, 60, 60], contexts),
+            false => |_, contexts| region(10, [40, 40, 40], contexts),
+        };
+        let summary = with_teams(1, openmp, |_| {
+            vec![doing(KERNEL, ms * MS), doing("main/prepare", (1000 - ms) * MS)]
+        });
+        assert_eq!(of_kind(&summary, LossKind::SerialSection).is_some(), is_loss, "{ms}");
+    }
+}
+
+#[test]
+fn uneven_threads_explain_a_slow_rank_only_in_large_part() {
+    for (uneven_ms, told) in [(130, true), (110, false)] {
+        let openmp: OpenMp = match told {
+            true => {
+                |rank, contexts| region(10, [1400, 1400 - 130 * u64::from(rank), 1400], contexts)
+            }
+            false => {
+                |rank, contexts| region(10, [1400, 1400 - 110 * u64::from(rank), 1400], contexts)
+            }
+        };
+        let summary =
+            with_teams(2, openmp, |rank| vec![doing(KERNEL, (1000 + 400 * u64::from(rank)) * MS)]);
+        let advice = &of_kind(&summary, LossKind::LoadImbalance).unwrap().advice;
+        assert_eq!(advice.contains("by uneven threads"), told, "{uneven_ms}: {advice}");
+    }
+}

@@ -1,0 +1,253 @@
+//! Losses in teams of threads (OpenMP): uneven threads, work outside of parallel regions, and
+//! regions that are too short.
+//!
+//! From the point of view of other ranks all of these are work of the rank: where one rank loses
+//! more than others, they wait for it, which is a load imbalance. The loss here is the part that
+//! all ranks have in common, their mean, so that no second is in two losses.
+
+use std::cmp::Reverse;
+
+use plimsoll_collector::profile::{Frame, Node, NodeId};
+
+use crate::canonical::{Threads, path};
+use crate::finding::{Finding, half_query};
+use crate::frame_classes::is_loop;
+use crate::imbalance::Cause;
+use crate::job_totals::Host;
+use crate::metrics::NS_PER_S;
+use crate::openmp_totals::RegionSums;
+use crate::owners::Owners;
+use crate::queries::Quantity;
+use crate::summary::LossKind;
+use crate::thresholds::{
+    MAX_FINE_REGION_NS, MIN_CAUSE_SHARE, MIN_FINE_OVERHEAD_FRACTION, MIN_INNER_FRACTION,
+    MIN_PARALLEL_FRACTION, MIN_UNEVEN_THREADS_FRACTION,
+};
+use crate::totals::{PhaseTotals, Totals};
+
+/// Returns the losses in the teams of all ranks, over the whole run.
+pub fn teams(totals: &Totals, owners: &Owners) -> Vec<Finding> {
+    let of_regions = totals.openmp.regions().filter_map(|(node, region)| {
+        (is_main(totals, node) && region.sums.threads > 1)
+            .then(|| of_region(totals, owners, node, region))
+            .flatten()
+    });
+    of_regions.chain(serial_section(totals, owners)).collect()
+}
+
+/// Returns whether the communicating threads make a region.
+fn is_main(totals: &Totals, region: NodeId) -> bool {
+    totals.tree.threads[region as usize] == Threads::Main
+}
+
+/// Returns the loss in a region: its uneven threads or, if it is too short for its overhead, all
+/// time without work.
+fn of_region(
+    totals: &Totals,
+    owners: &Owners,
+    node: NodeId,
+    region: &RegionSums,
+) -> Option<Finding> {
+    let sums = &region.sums;
+    let ranks = totals.job.ranks.len();
+    if let Some(finding) = short_tasks(totals, owners, node, region) {
+        return Some(finding);
+    }
+    let overhead_ns = overhead_ns(region);
+    let is_fine = sums.mean_work_ns < MAX_FINE_REGION_NS.saturating_mul(sums.instances)
+        && overhead_ns >= MIN_FINE_OVERHEAD_FRACTION * sums.elapsed_ns as f64;
+    let (kind, lost_ns) = match is_fine {
+        // The threads of a short region are uneven because they begin one after another.
+        true => (LossKind::FineGrainedRegions, overhead_ns + sums.imbalance_ns() as f64),
+        false => (LossKind::ThreadImbalance, sums.imbalance_ns() as f64),
+    };
+    let mean_ns = lost_ns / f64::from(ranks.max(1));
+    let place = match is_fine {
+        true => caller(owners, node),
+        false => totals.teams.functions.get(&node).map(|function| innermost(totals, *function)),
+    };
+    let cause = place.or_else(|| caller(owners, node)).unwrap_or(node);
+    let path = path(&totals.tree.contexts, node);
+    Some(Finding {
+        causes: vec![Cause::new(cause, false, mean_ns)],
+        waiting: half_query(Quantity::Region { path }, region.max_imbalance_ns),
+        ..Finding::new(kind, phase_of(totals, owners, node)?, mean_ns / NS_PER_S, node)
+    })
+}
+
+/// Returns the loss by short tasks in a region: all thread time except the work of tasks and other
+/// work of the program. `None` if the region creates no tasks, or if most tasks are long.
+fn short_tasks(
+    totals: &Totals,
+    owners: &Owners,
+    node: NodeId,
+    region: &RegionSums,
+) -> Option<Finding> {
+    let creation = totals.teams.creations.get(&node)?;
+    let (_, call) = creation.call?;
+    let sums = &region.sums;
+    let lost_ns = sums.idle_ns().saturating_sub(sums.lock_ns) as f64 + creation.time_ns as f64;
+    if !totals.teams.tasks.are_fine()
+        || lost_ns < MIN_FINE_OVERHEAD_FRACTION * sums.thread_ns as f64
+    {
+        return None;
+    }
+    let ranks = f64::from(totals.job.ranks.len().max(1));
+    let mean_ns = lost_ns / f64::from(sums.threads.max(1)) / ranks;
+    let path = path(&totals.tree.contexts, node);
+    Some(Finding {
+        causes: vec![Cause::new(caller(owners, call).unwrap_or(call), false, mean_ns)],
+        waiting: half_query(Quantity::Region { path }, region.max_imbalance_ns),
+        ..Finding::new(
+            LossKind::FineGrainedTasks,
+            phase_of(totals, owners, node)?,
+            mean_ns / NS_PER_S,
+            call,
+        )
+    })
+}
+
+/// Returns the time in which no thread of a region works, without waits for locks, summed over
+/// instances and ranks: begin, end and barriers that all threads wait in, in nanoseconds.
+fn overhead_ns(region: &RegionSums) -> f64 {
+    let idle_ns = region.sums.scheduling_loss_ns().saturating_sub(region.sums.lock_ns);
+    idle_ns as f64 / f64::from(region.sums.threads.max(1))
+}
+
+/// Returns the context that is responsible for a call.
+fn caller(owners: &Owners, node: NodeId) -> Option<NodeId> {
+    owners.owner_of[node as usize].or(owners.next_owner[node as usize])
+}
+
+/// Returns the innermost loop or function of the program at or below a context that holds most of
+/// its time, up to the first call.
+fn innermost(totals: &Totals, function: NodeId) -> NodeId {
+    let contexts = &totals.tree.contexts;
+    let time = |node: NodeId| totals.nodes[node as usize].inclusive.sum as f64;
+    let mut found = function;
+    loop {
+        let is_inner = |(id, node): &(NodeId, &Node)| {
+            let frame = &contexts.frames[node.frame as usize];
+            node.parent == Some(found) && frame.call.is_none() && *id != found
+        };
+        let inner = (0..).zip(&contexts.nodes).filter(is_inner).map(|(id, _)| id);
+        let largest = inner.max_by(|a, b| time(*a).total_cmp(&time(*b)).then(b.cmp(a)));
+        match largest.filter(|inner| time(*inner) >= MIN_INNER_FRACTION * time(found)) {
+            // Below a loop, the function that the loop calls says less than the loop.
+            Some(inner)
+                if !is_loop(frame_of(totals, found)) || is_loop(frame_of(totals, inner)) =>
+            {
+                found = inner;
+            }
+            _ => return found,
+        }
+    }
+}
+
+fn frame_of(totals: &Totals, node: NodeId) -> &Frame {
+    let contexts = &totals.tree.contexts;
+    &contexts.frames[contexts.nodes[node as usize].frame as usize]
+}
+
+/// Returns the first index of the phase with most work around a call.
+fn phase_of(totals: &Totals, owners: &Owners, node: NodeId) -> Option<u64> {
+    let around = caller(owners, node);
+    let time = |phase: &PhaseTotals| {
+        around.and_then(|around| phase.nodes.get(&around)).map_or(0, |it| it.inclusive.sum)
+    };
+    let phases = totals.sums.phases.iter();
+    let most =
+        phases.max_by_key(|(index, phase)| (time(phase), phase.duration.sum, Reverse(**index)));
+    most.map(|(index, _)| *index)
+}
+
+/// Returns the loss by work of one thread outside of parallel regions: the time that the teams of
+/// all ranks would save if they did that work.
+fn serial_section(totals: &Totals, owners: &Owners) -> Option<Finding> {
+    let (teams, job) = (&totals.teams, &totals.job);
+    let ranks = job.ranks.len();
+    let elapsed_ns = job.elapsed_ns as f64;
+    if teams.elapsed.mean(ranks) < MIN_PARALLEL_FRACTION * elapsed_ns {
+        return None;
+    }
+    let lost_ns = teams.serial_gain.mean(ranks) * fraction_with_cores(totals);
+    let whole: u128 = teams.serial_gains.values().sum();
+    let share = |ns: u128| ns as f64 / whole.max(1) as f64;
+    let mut causes: Vec<Cause> = teams
+        .serial_gains
+        .iter()
+        .map(|(node, ns)| Cause::new(*node, true, share(*ns) * lost_ns))
+        .collect();
+    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    let first = causes.first()?.node;
+    causes
+        .truncate(causes.iter().take_while(|it| it.ns >= MIN_CAUSE_SHARE * lost_ns).count().max(1));
+    let symptom = idle_context(totals).unwrap_or(first);
+    Some(Finding {
+        causes,
+        waiting: half_query(Quantity::SerialWork, teams.serial_gain.max),
+        ..Finding::new(
+            LossKind::SerialSection,
+            phase_of(totals, owners, first)?,
+            lost_ns / NS_PER_S,
+            symptom,
+        )
+    })
+}
+
+/// Returns the part of the gain by more threads that the cores allow: all of it if threads do not
+/// wait for cores.
+fn fraction_with_cores(totals: &Totals) -> f64 {
+    let job = &totals.job;
+    let threads = f64::from(totals.teams.threads.max(2));
+    let of_rank =
+        |host: &Host| (host.cores.len() as f64 / f64::from(host.ranks.len().max(1))).max(1.0);
+    let cores = job.hosts.values().map(of_rank).fold(f64::INFINITY, f64::min);
+    match job.lacks_cores() && cores < threads {
+        true => (1.0 - 1.0 / cores) / (1.0 - 1.0 / threads),
+        false => 1.0,
+    }
+}
+
+/// Returns the context in which the other threads wait for the next region, if one is known.
+fn idle_context(totals: &Totals) -> Option<NodeId> {
+    let contexts = totals.tree.contexts.nodes.iter().zip(0..);
+    let idle =
+        contexts.filter(|(_, id)| frame_of(totals, *id).call == Some(plimsoll_calls::OPENMP_IDLE));
+    let time = |id: &NodeId| totals.nodes[*id as usize].inclusive.sum;
+    idle.map(|(_, id)| id).max_by_key(|id| (time(id), Reverse(*id))).filter(|id| time(id) > 0)
+}
+
+/// Region with uneven threads that make a rank slow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UnevenThreads {
+    /// Context of the call that makes the region.
+    pub region: NodeId,
+    /// Time that the slowest rank loses by it beyond the mean of all ranks, in seconds.
+    pub excess_s: f64,
+}
+
+/// Returns the region with uneven threads that explains a load imbalance; `None` if none explains
+/// enough of it.
+pub fn uneven_threads(totals: &Totals, finding: &Finding) -> Option<UnevenThreads> {
+    let cause = finding.causes.first()?.node;
+    let parent = |node: &NodeId| totals.tree.contexts.nodes[*node as usize].parent;
+    let lies_below = |node: NodeId, outer: NodeId| {
+        std::iter::successors(Some(node), parent).any(|at| at == outer)
+    };
+    let ranks = f64::from(totals.job.ranks.len().max(1));
+    let excess = |(node, region): (NodeId, &RegionSums)| {
+        let function = totals.teams.functions.get(&node);
+        let is_there = lies_below(node, cause)
+            || function.is_some_and(|function| lies_below(cause, *function))
+            || lies_below(cause, node)
+            || parent(&node) == Some(cause);
+        let excess_ns = region.max_imbalance_ns as f64 - region.sums.imbalance_ns() as f64 / ranks;
+        is_there.then_some(UnevenThreads { region: node, excess_s: excess_ns / NS_PER_S })
+    };
+    let regions = totals.openmp.regions().filter(|(node, _)| is_main(totals, *node));
+    let most = regions
+        .filter_map(excess)
+        .max_by(|a, b| a.excess_s.total_cmp(&b.excess_s).then(b.region.cmp(&a.region)))?;
+    (most.excess_s >= MIN_UNEVEN_THREADS_FRACTION * finding.seconds).then_some(most)
+}

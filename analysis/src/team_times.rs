@@ -1,0 +1,161 @@
+//! Teams of threads (OpenMP) of one rank: the thread time in its parallel regions and outside of
+//! them.
+//!
+//! Only regions that the communicating thread makes count: the rank's run time depends on these.
+//! While the communicating thread is in MPI outside of regions, its team is idle because of MPI;
+//! that time is in no value here.
+
+use std::collections::BTreeMap;
+
+use plimsoll_calls::{self as calls, CallClass};
+use plimsoll_collector::profile::{ContextTree, Frame, NodeId, RegionProfile};
+
+use crate::rank::Rank;
+
+/// Thread time of a rank's teams, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TeamTimes {
+    /// Number of threads of the largest team.
+    pub threads: u32,
+    /// Wall time of the outermost regions.
+    pub elapsed_ns: u64,
+    /// Wall time of the outermost regions times their threads.
+    pub region_ns: u64,
+    /// TALP's scheduling loss in these regions: thread time in which no thread works.
+    pub scheduling_ns: u64,
+    /// TALP's load balance loss in these regions: thread time in which some threads work.
+    pub load_balance_ns: u64,
+    /// Time of the communicating thread in its own work outside of regions, when its team is idle.
+    pub serial_ns: u64,
+    /// The same by responsible context.
+    pub serial: BTreeMap<NodeId, u64>,
+}
+
+impl TeamTimes {
+    /// Returns the times of a rank; `None` if it has no region with several threads.
+    pub fn of(rank: &Rank<'_>) -> Option<Self> {
+        let profile = &rank.input.profile;
+        let mut times = Self::default();
+        for region in outermost(&profile.openmp.regions) {
+            times.threads = times.threads.max(region.threads);
+            times.elapsed_ns += region.elapsed_ns;
+            times.region_ns += region.thread_ns;
+            times.scheduling_ns += region.scheduling_loss_ns();
+            times.load_balance_ns += region.load_balance_loss_ns();
+        }
+        if times.threads < 2 {
+            return None;
+        }
+        times.add_serial_work(rank);
+        Some(times)
+    }
+
+    /// Adds the work outside of regions. Its sum is exact, because regions and calls are measured;
+    /// by context it is divided like the samples.
+    fn add_serial_work(&mut self, rank: &Rank<'_>) {
+        let tree = &rank.input.profile.tree;
+        let inside = inside_regions(tree, &rank.input.profile.openmp.regions);
+        let (mut whole_ns, mut blocked_ns, mut sampled_ns) = (0, 0, 0);
+        for (node, value) in rank.phases.iter().flat_map(|phase| &phase.values) {
+            whole_ns += value.exclusive_ns;
+            if inside[*node as usize] {
+                continue;
+            }
+            match rank.owners.owner_of[*node as usize] {
+                Some(owner) if rank.context_classes[*node as usize].is_useful() => {
+                    *self.serial.entry(owner).or_default() += value.exclusive_ns;
+                    sampled_ns += value.exclusive_ns;
+                }
+                _ => blocked_ns += value.exclusive_ns,
+            }
+        }
+        self.serial_ns = whole_ns.saturating_sub(self.elapsed_ns).saturating_sub(blocked_ns);
+        for ns in self.serial.values_mut() {
+            let scaled =
+                u128::from(*ns) * u128::from(self.serial_ns) / u128::from(sampled_ns.max(1));
+            *ns = scaled as u64;
+        }
+    }
+
+    /// Returns the run time that the rank would save if its whole team did the serial work, in
+    /// nanoseconds.
+    pub fn serial_gain_ns(&self) -> u64 {
+        self.serial_ns - self.serial_ns / u64::from(self.threads.max(1))
+    }
+}
+
+/// Returns the regions that the communicating thread makes outside of other regions.
+fn outermost(regions: &[RegionProfile]) -> impl Iterator<Item = &RegionProfile> {
+    regions.iter().filter(|region| region.is_main && region.level == 0)
+}
+
+/// Returns for each context whether the time of the communicating thread there lies in a parallel
+/// region: in the region's function, or in the call in which the thread waits for its end.
+fn inside_regions(tree: &ContextTree, regions: &[RegionProfile]) -> Vec<bool> {
+    let mut inside = vec![false; tree.nodes.len()];
+    for region in outermost(regions) {
+        for node in [Some(region.node), region.function].into_iter().flatten() {
+            inside[node as usize] = true;
+        }
+    }
+    for (id, node) in tree.nodes.iter().enumerate() {
+        let around = node.parent.is_some_and(|parent| inside[parent as usize]);
+        inside[id] |= around || is_team_call(&tree.frames[node.frame as usize]);
+    }
+    inside
+}
+
+/// Returns whether a frame is a call of OpenMP in which a thread waits for its team.
+pub fn is_team_call(frame: &Frame) -> bool {
+    let class = frame.call.and_then(calls::class);
+    class.is_some_and(|class| {
+        matches!(class, CallClass::Region | CallClass::TeamWait | CallClass::TeamLock)
+    })
+}
+
+/// Returns for each context of a tree whether it is, or lies below, a call in which a thread waits
+/// for its team.
+pub fn team_waits(tree: &ContextTree) -> Vec<bool> {
+    let mut waits: Vec<bool> = Vec::with_capacity(tree.nodes.len());
+    for node in &tree.nodes {
+        let around = node.parent.is_some_and(|parent| waits[parent as usize]);
+        waits.push(around || is_team_call(&tree.frames[node.frame as usize]));
+    }
+    waits
+}
+
+/// Time of all threads of a rank in a call that creates tasks in a region of the communicating
+/// thread.
+pub struct CreatedTasks {
+    /// Context of the call that makes the region.
+    pub region: NodeId,
+    /// Context of the call that creates tasks.
+    pub call: NodeId,
+    /// Time in that call, in nanoseconds.
+    pub time_ns: u64,
+}
+
+/// Returns the calls that create tasks in regions, each with its time.
+pub fn created_tasks(rank: &Rank<'_>) -> Vec<CreatedTasks> {
+    let profile = &rank.input.profile;
+    let tree = &profile.tree;
+    let creates = |node: NodeId| {
+        let frame = &tree.frames[tree.nodes[node as usize].frame as usize];
+        frame.call.and_then(calls::class) == Some(CallClass::TaskCreation)
+    };
+    let region_of = |node: NodeId| {
+        let outer = |node: &NodeId| tree.nodes[*node as usize].parent;
+        let mut around = std::iter::successors(Some(node), outer);
+        around.find_map(|node| {
+            outermost(&profile.openmp.regions).find(|region| region.function == Some(node))
+        })
+    };
+    let main = rank.phases.iter().flat_map(|phase| &phase.values);
+    let mut times: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for (node, value) in main.chain(&profile.other_threads).filter(|(node, _)| creates(*node)) {
+        *times.entry(*node).or_default() += value.exclusive_ns;
+    }
+    let in_region =
+        |(call, time_ns)| Some(CreatedTasks { region: region_of(call)?.node, call, time_ns });
+    times.into_iter().filter_map(in_region).collect()
+}

@@ -1,0 +1,167 @@
+//! Teams of threads (OpenMP) over ranks: efficiencies and work outside of regions.
+
+use std::collections::BTreeMap;
+
+use plimsoll_collector::profile::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::Accumulator;
+use crate::rank::Rank;
+use crate::summary::OpenMpEfficiency;
+use crate::team_times::{TeamTimes, created_tasks};
+use crate::thresholds::MAX_FINE_TASK_NS;
+
+/// Teams of some ranks; times in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TeamTotals {
+    /// Number of threads of the largest team.
+    pub threads: u32,
+    /// Wall time of outermost regions; one value for each rank with teams.
+    pub elapsed: Accumulator,
+    /// Run time that each rank would save if its team did the work outside of regions.
+    pub serial_gain: Accumulator,
+    /// The same by responsible context, summed over ranks.
+    pub serial_gains: BTreeMap<NodeId, u128>,
+    /// Context of the outlined function of each region, by the context of the call that makes the
+    /// region.
+    pub functions: BTreeMap<NodeId, NodeId>,
+    /// Idle time of a thread in each region, over ranks, by the context of the call that makes it.
+    pub idle: BTreeMap<NodeId, Accumulator>,
+    /// Creation of tasks in each region, by the context of the call that makes the region.
+    pub creations: BTreeMap<NodeId, Creation>,
+    /// Explicit tasks of all regions.
+    pub tasks: TaskSums,
+    region_ns: u128,
+    scheduling_ns: u128,
+    load_balance_ns: u128,
+    serial_ns: u128,
+    /// Thread time of the idle threads while one thread works outside of regions.
+    serial_idle_ns: u128,
+}
+
+/// Creation of tasks in a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Creation {
+    /// Time of all threads in calls that create tasks, in nanoseconds.
+    pub time_ns: u128,
+    /// The call with the most time in a rank, and that time in nanoseconds; `None` without calls.
+    pub call: Option<(u64, NodeId)>,
+}
+
+/// Explicit tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskSums {
+    /// Number of executions.
+    pub count: u64,
+    /// Number of executions of functions with a mean work of at most [`MAX_FINE_TASK_NS`].
+    pub fine: u64,
+    /// Work of the `fine` executions, in nanoseconds.
+    pub fine_work_ns: u64,
+}
+
+impl TaskSums {
+    /// Returns whether most tasks are short.
+    pub fn are_fine(&self) -> bool {
+        self.fine > 0 && self.fine >= self.count - self.fine
+    }
+}
+
+impl TeamTotals {
+    /// Adds one rank. `places` are the contexts of its communicating thread and of its other
+    /// threads in the totals, by node of the rank's tree.
+    pub fn add_rank(&mut self, rank: &Rank<'_>, places: [&[Option<NodeId>]; 2]) {
+        let [main, others] = places;
+        let place = |node: NodeId| main.get(node as usize).copied().flatten();
+        for task in &rank.input.profile.openmp.tasks {
+            self.tasks.count += task.count;
+            if task.work_ns <= MAX_FINE_TASK_NS.saturating_mul(task.count) {
+                self.tasks.fine += task.count;
+                self.tasks.fine_work_ns += task.work_ns;
+            }
+        }
+        for created in created_tasks(rank) {
+            let Some(region) = place(created.region) else { continue };
+            let called = place(created.call).or_else(|| others[created.call as usize]);
+            let creation = self.creations.entry(region).or_default();
+            creation.time_ns += u128::from(created.time_ns);
+            creation.call = creation.call.max(called.map(|call| (created.time_ns, call)));
+        }
+        for region in rank.input.profile.openmp.regions.iter().filter(|region| region.is_main) {
+            let Some(node) = place(region.node) else { continue };
+            let idle_ns = region.idle_ns() / u64::from(region.threads.max(1));
+            self.idle.entry(node).or_default().accumulate(idle_ns);
+            if let Some(function) = region.function.and_then(place) {
+                self.functions.insert(node, function);
+            }
+        }
+        let Some(times) = TeamTimes::of(rank) else { return };
+        let gain_ns = times.serial_gain_ns();
+        self.threads = self.threads.max(times.threads);
+        self.elapsed.accumulate(times.elapsed_ns);
+        self.serial_gain.accumulate(gain_ns);
+        self.region_ns += u128::from(times.region_ns);
+        self.scheduling_ns += u128::from(times.scheduling_ns);
+        self.load_balance_ns += u128::from(times.load_balance_ns);
+        self.serial_ns += u128::from(times.serial_ns);
+        self.serial_idle_ns += u128::from(times.serial_ns) * u128::from(times.threads - 1);
+        for (node, ns) in &times.serial {
+            let Some(place) = place(*node) else { continue };
+            let gain = u128::from(*ns) * u128::from(gain_ns) / u128::from(times.serial_ns.max(1));
+            *self.serial_gains.entry(place).or_default() += gain;
+        }
+    }
+
+    /// Adds other ranks; `places` are their contexts here.
+    pub fn combine(&mut self, other: Self, places: &[NodeId]) {
+        let place = |node: NodeId| places[node as usize];
+        self.threads = self.threads.max(other.threads);
+        self.elapsed.combine(&other.elapsed);
+        self.serial_gain.combine(&other.serial_gain);
+        self.region_ns += other.region_ns;
+        self.scheduling_ns += other.scheduling_ns;
+        self.load_balance_ns += other.load_balance_ns;
+        self.serial_ns += other.serial_ns;
+        self.serial_idle_ns += other.serial_idle_ns;
+        for (node, ns) in other.serial_gains {
+            *self.serial_gains.entry(place(node)).or_default() += ns;
+        }
+        for (node, theirs) in other.creations {
+            let creation = self.creations.entry(place(node)).or_default();
+            creation.time_ns += theirs.time_ns;
+            let call = theirs.call.map(|(ns, call)| (ns, place(call)));
+            creation.call = creation.call.max(call);
+        }
+        self.tasks.count += other.tasks.count;
+        self.tasks.fine += other.tasks.fine;
+        self.tasks.fine_work_ns += other.tasks.fine_work_ns;
+        for (node, idle) in other.idle {
+            self.idle.entry(place(node)).or_default().combine(&idle);
+        }
+        for (node, function) in other.functions {
+            self.functions.insert(place(node), place(function));
+        }
+    }
+
+    /// Returns the efficiency of the teams; `None` if there are none. With the thread time T in
+    /// regions and in work outside of regions, TALP's losses for load balance (B), scheduling (C)
+    /// and serialisation (S), and the rest U = T - B - C - S: parallel = U / T, load balance =
+    /// (T - B) / T, scheduling = (U + S) / (T - B), serialisation = U / (U + S). The product of the
+    /// last three is the first.
+    pub fn efficiency(&self) -> Option<OpenMpEfficiency> {
+        let whole = (self.region_ns + self.serial_ns + self.serial_idle_ns) as f64;
+        if whole <= 0.0 {
+            return None;
+        }
+        let balanced = whole - self.load_balance_ns as f64;
+        let scheduled = balanced - self.scheduling_ns as f64;
+        let useful = scheduled - self.serial_idle_ns as f64;
+        let of =
+            |part: f64, whole: f64| if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 1.0 };
+        Some(OpenMpEfficiency {
+            parallel: of(useful, whole),
+            load_balance: of(balanced, whole),
+            scheduling: of(scheduled, balanced),
+            serialisation: of(useful, scheduled),
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! Losses in teams of threads, each planted by a subject that measures it.
+
+use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime, team};
+use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject::Form;
+use plimsoll_tests::subject_job::{Job, Watch};
+use plimsoll_tests::truth::assert_within;
+
+const TOLERANCE: f64 = 0.10;
+
+/// Runs `openmp_kinds` of this kind with GCC's runtime, alone, until `check` holds.
+fn kind(kind: &str, threads: u32, check: impl Fn(&Outcome)) {
+    let form = Form::OpenMp(Language::C, OpenMpRuntime::Gomp);
+    let job = Job::alone("openmp_kinds").form(form);
+    let job = team(job.arguments(&format!("sleep 10 10 3 {kind}")), threads);
+    job.watch(Watch::Run).run_until(check);
+}
+
+/// Asserts that the largest loss is the one that the subject tells.
+#[track_caller]
+fn assert_largest(job: &Outcome) {
+    let truth = job.truth();
+    let losses = job.summary().losses();
+    let largest = losses.first().unwrap_or_else(|| panic!("no loss: {}", job.text()));
+    assert_eq!(Some(largest.kind()), truth.text("loss"), "{}", job.text());
+    assert_within("loss", largest.seconds(), truth.number("expected_loss_s"), TOLERANCE);
+    let cause = truth.text("cause").expect("the subject names the cause");
+    let path = largest.cause_path().join(" ");
+    assert!(path.contains(cause), "{cause} is not in {path}");
+}
+
+#[test]
+fn uneven_threads_of_each_schedule_are_found() {
+    for how in ["static", "dynamic", "guided", "nested"] {
+        kind(how, 4, |job| {
+            assert_largest(job);
+            let line = job.truth().number("line");
+            let regions = job.summary().at("/openmp/regions").as_array().expect("it is a list");
+            assert!(regions.iter().any(|it| it["line"].as_f64() == Some(line)), "{regions:?}");
+        });
+    }
+}
+
+#[test]
+fn even_threads_lose_nothing_and_work_outside_of_regions_is_serial() {
+    kind("even", 4, |job| {
+        assert!(job.summary().losses_of("thread_imbalance").is_empty(), "{}", job.text());
+        assert!(job.summary().number("/efficiency/openmp/load_balance") > 0.9);
+    });
+    kind("serial", 4, |job| {
+        assert_largest(job);
+        let truth = job.truth();
+        let (serial_s, region_s) = (truth.number("serial_s"), truth.number("region_s"));
+        let serialisation = (serial_s + 4.0 * region_s) / (4.0 * serial_s + 4.0 * region_s);
+        let found = job.summary().number("/efficiency/openmp/serialisation");
+        assert_within("serialisation", found, serialisation, TOLERANCE);
+    });
+}
+
+#[test]
+fn short_tasks_and_regions_are_found() {
+    for how in ["tasks", "regions"] {
+        kind(how, 2, assert_largest);
+    }
+}
+
+#[test]
+fn threads_contend_for_critical_sections() {
+    for how in ["critical", "convoy"] {
+        kind(how, 4, |job| {
+            let lock = &job.summary().losses_of("lock_contention");
+            let [loss] = &lock[..] else { panic!("{}", job.text()) };
+            assert_within("loss", loss.seconds(), job.truth().number("expected_loss_s"), TOLERANCE);
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_is_slow_by_uneven_threads_says_so() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let form = Form::OpenMp(Language::C, OpenMpRuntime::Gomp);
+    let job = Job::ranks("openmp_ranks", Mpi::OpenMpi, 2).form(form);
+    let job = team(job.arguments("sleep 10 10 3 uneven"), 2);
+    job.watch(Watch::Run).run_until(|job| {
+        let between = job.summary().losses_of("load_imbalance");
+        let [loss] = &between[..] else { panic!("{}", job.text()) };
+        let advice = loss.field("advice").as_str().expect("it is text");
+        assert!(advice.contains("by uneven threads in"), "{advice}");
+    });
+}
