@@ -109,6 +109,34 @@ pub fn digest(
     progress: &dyn Fn(u64, u64),
     table: Option<&mut dyn Table>,
 ) -> Result<Option<Summary>, DigestError> {
+    let replay = Replay { with_instances: false, progress };
+    summary_of(comm, paths, rules, &replay, table)
+}
+
+/// Digests spools like [`digest`]; the summary also has the representative iterations of loops as
+/// they ran. Records are read twice. Collective.
+pub fn digest_with_instances(
+    comm: &dyn Communicator,
+    paths: &[PathBuf],
+) -> Result<Option<Summary>, DigestError> {
+    summary_of(comm, paths, None, &Replay { with_instances: true, progress: &|_, _| () }, None)
+}
+
+/// Choices for reading records.
+struct Replay<'a> {
+    /// Whether the representative iterations of loops are captured.
+    with_instances: bool,
+    /// Called with the number of frames read and the total number of frames.
+    progress: &'a dyn Fn(u64, u64),
+}
+
+fn summary_of(
+    comm: &dyn Communicator,
+    paths: &[PathBuf],
+    rules: Option<&OtherRules>,
+    replay: &Replay<'_>,
+    table: Option<&mut dyn Table>,
+) -> Result<Option<Summary>, DigestError> {
     let mut job = SpooledJob::default();
     let mut parts = Vec::new();
     for (index, team) in shares(comm.rank() as usize, comm.size() as usize, paths.len()) {
@@ -138,7 +166,7 @@ pub fn digest(
             // The collector has already decided what its note says about the death.
             told = Some(part.note.job.death);
         }
-        match part.replay(death, &mut inputs, progress) {
+        match part.replay(death, &mut inputs, replay) {
             Ok(said) => job = job.combine(said),
             Err(reason) => job.unreadable.push(reason),
         }
@@ -263,7 +291,7 @@ impl<'a> Part<'a> {
         self,
         death: Option<LastMoment>,
         inputs: &mut Vec<RankInput>,
-        progress: &dyn Fn(u64, u64),
+        replay: &Replay<'_>,
     ) -> Result<SpooledJob, String> {
         let Self { index, path, team, note, .. } = self;
         let named = |error: &dyn fmt::Display| named(path, error);
@@ -284,10 +312,14 @@ impl<'a> Part<'a> {
                 Some(death) if !process.ended => digest.end_at(process.number, death.stamp),
                 _ => {}
             }
-            let profile = digest.profile(process.number, |_| {
+            let progress = |_| {
                 read += 1;
-                progress(read, frames / team.size as u64);
-            });
+                (replay.progress)(read, frames / team.size as u64);
+            };
+            let profile = match replay.with_instances {
+                true => digest.profile_with_instances(process.number, progress),
+                false => digest.profile(process.number, progress),
+            };
             let Some(profile) = profile.map_err(|error| named(&error))? else { continue };
             let Some(mut input) = note.input(process.pid, profile) else { continue };
             if first == Some(input.rank) {

@@ -108,6 +108,7 @@ mod tests {
             instances: Default::default(),
             contexts: contexts.to_vec(),
             slices: Vec::new(),
+            instance: None,
         }
     }
 

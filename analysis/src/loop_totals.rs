@@ -31,7 +31,7 @@ pub struct Longest {
     /// Mean duration of one execution, in nanoseconds.
     mean_ns: u64,
     /// Lowest of the ranks with this mean duration.
-    rank: u32,
+    pub rank: u32,
     /// Begin of this rank's run.
     pub run_begin: Option<RunBegin>,
     /// Begin of each step of [`Self::stride`] consecutive iterations, in nanoseconds since the
@@ -123,7 +123,10 @@ impl Longest {
     fn renumber(&mut self, place: impl Fn(NodeId) -> Option<NodeId>) {
         for cluster in &mut self.clusters {
             cluster.contexts.retain_mut(|(node, _)| place(*node).map(|at| *node = at).is_some());
-            cluster.slices.retain_mut(|it| place(it.node).map(|at| it.node = at).is_some());
+            let instance = cluster.instance.iter_mut().map(|instance| &mut instance.slices);
+            for slices in [&mut cluster.slices].into_iter().chain(instance) {
+                slices.retain_mut(|it| place(it.node).map(|at| it.node = at).is_some());
+            }
         }
     }
 }

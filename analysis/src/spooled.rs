@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::input::{Cost, JobInfo, RankClock, RankInput};
 use crate::ranks::RankSet;
 pub use crate::summary::KILLED;
-use crate::summary::Summary;
+use crate::summary::{Loop, Summary};
 
 /// Maximum number of slow ranks kept for one loss.
 const MAX_SLOW_RANKS: usize = 16;
@@ -74,7 +74,8 @@ impl SpoolNote {
 }
 
 /// Returns the ranks that represent the run: the representative of each cluster, up to 16 slow
-/// ranks of each loss, and the first of the ranks that wait for them.
+/// ranks of each loss, the first of the ranks that wait for them, and the rank of each loop with
+/// described iterations.
 pub fn representative_ranks(summary: &Summary) -> RankSet {
     let of_clusters = summary.clusters.iter().map(|cluster| cluster.representative);
     let listed = |ranks: &str, most: usize| {
@@ -86,7 +87,9 @@ pub fn representative_ranks(summary: &Summary) -> RankSet {
         let waiting = listed(&loss.waiting_ranks, 1);
         listed(&loss.slow_ranks, MAX_SLOW_RANKS).into_iter().chain(waiting)
     });
-    of_clusters.chain(of_losses).collect()
+    let is_described = |it: &&Loop| it.clusters.iter().any(|cluster| !cluster.slices.is_empty());
+    let of_loops = summary.loops.iter().filter(is_described).filter_map(|it| it.rank);
+    of_clusters.chain(of_losses).chain(of_loops).collect()
 }
 
 /// Reduces a completed spool to the ranks in `kept`, and removes it if it has none of them. `path`

@@ -39,6 +39,7 @@ use crate::temporal::{TemporalTrees, ThreadTree};
 use crate::thread_accounts::ThreadAccounts;
 use crate::time_series::{Grouping, TimeSeries};
 use plimsoll_binary::{Function, Structures};
+use plimsoll_trees::WantedIteration;
 
 /// Estimated memory of a raw context with its values, in bytes; used to bound the number of
 /// contexts.
@@ -378,6 +379,11 @@ impl History {
         self.late.truncate(MAX_NAMED_LATE);
     }
 
+    /// Captures these iterations of the communicating thread; called before that thread is known.
+    pub(crate) fn capture(&mut self, wanted: Vec<WantedIteration>) {
+        self.temporal_trees.capture(wanted);
+    }
+
     /// Returns whether temporal context trees are built.
     pub(crate) fn follows(&self) -> bool {
         self.temporal_trees.are_followed
@@ -415,6 +421,7 @@ impl History {
             events: &self.events,
             exemplars: &self.exemplars,
             temporal_tree: self.temporal_trees.main.as_ref(),
+            captured: &self.temporal_trees.captured,
             workers: self.temporal_trees.workers.clusters(),
             keys: &self.temporal_trees.keys,
             begin: self.begin,

@@ -1,6 +1,6 @@
 //! Loops of a process with their iterations, as the analysis reads them.
 
-use plimsoll_trees::{InstanceSample, Members};
+use plimsoll_trees::{Instance, InstanceSample, Members};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::NodeId;
@@ -46,6 +46,26 @@ pub struct LoopCluster {
     pub contexts: Vec<(NodeId, u64)>,
     /// Calls and loops of an iteration in the order of time, outer ones before inner ones; means
     /// over the iterations. Empty for loops that take little of the run.
+    pub slices: Vec<LoopSlice>,
+    /// The representative iteration as it ran; `None` unless a digest was asked for it.
+    #[serde(default)]
+    pub instance: Option<LoopInstance>,
+}
+
+impl LoopCluster {
+    /// Returns the iteration that stands for the others: of the sampled ones, the one with the
+    /// duration nearest to the mean.
+    pub fn representative(&self) -> Option<Instance> {
+        self.instances.nearest(self.duration_ns / self.count.max(1))
+    }
+}
+
+/// One iteration as it ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopInstance {
+    /// Wall time, in nanoseconds.
+    pub duration_ns: u64,
+    /// Its calls and loops in the order of time, outer ones before inner ones.
     pub slices: Vec<LoopSlice>,
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::loop_profile::{LoopCluster, LoopProfile};
+use crate::loop_profile::{LoopCluster, LoopInstance, LoopProfile};
 use crate::loop_slices::mean_iteration;
-use crate::profile::{NodeId, TemporalTreeProfile};
-use plimsoll_trees::{Content, Durations, Iterations, Node};
+use crate::profile::{NodeId, TemporalTreeKey, TemporalTreeProfile};
+use plimsoll_trees::{Content, Durations, Instance, Iterations, Kind, Node, WantedIteration};
 
 /// Returns all loops of a temporal context tree with distinguished iterations, by their contexts:
 /// copies of a loop, and call sites of one context, are merged.
@@ -74,6 +74,7 @@ fn add(it: &mut LoopProfile, node: &Node, iterations: &Iterations) {
                 instances: cluster.instances.clone(),
                 contexts: Vec::new(),
                 slices: Vec::new(),
+                instance: None,
             }),
         }
     }
@@ -105,6 +106,50 @@ fn describe(
             iterations.clusters().iter().for_each(|it| describe(&it.tree, temporal_tree, found));
         }
     }
+}
+
+/// Adds a captured iteration to the cluster that it represents. `path` is the path to its loop,
+/// one child in each node; the loop has the children of the iteration. An iteration that represents
+/// no described cluster is dropped.
+pub(crate) fn add_instance(
+    loops: &mut [LoopProfile],
+    captured: Instance,
+    path: &Node,
+    keys: &[TemporalTreeKey],
+) {
+    for node in std::iter::successors(Some(path), |node| first_child(node)) {
+        let Some(context) = keys[node.key().0 as usize].node else { continue };
+        let Some(it) = loops.iter_mut().find(|it| it.node == context) else { continue };
+        let represented = it.clusters.iter_mut().find(|cluster| {
+            !cluster.slices.is_empty() && cluster.representative() == Some(captured)
+        });
+        // Outer loops are on the path as well, with the duration of the same iteration.
+        if let Some(cluster) = represented.filter(|_| node.kind() == Kind::Loop) {
+            let slices = mean_iteration(node, keys).slices;
+            cluster.instance = Some(LoopInstance { duration_ns: captured.duration, slices });
+        }
+    }
+}
+
+fn first_child(node: &Node) -> Option<&Node> {
+    match node.content() {
+        Content::Ordered(children) => children.first(),
+        _ => None,
+    }
+}
+
+/// Returns the iterations that represent the described clusters, as wanted from another replay;
+/// `stamps` converts nanoseconds to the unit of the trees.
+pub(crate) fn wanted(loops: &[LoopProfile], stamps: impl Fn(u64) -> u64) -> Vec<WantedIteration> {
+    let clusters = loops.iter().flat_map(|it| &it.clusters);
+    let described = clusters.filter(|cluster| !cluster.slices.is_empty());
+    let wanted = described.filter_map(|cluster| {
+        let Instance { number, duration } = cluster.representative()?;
+        // Conversion to nanoseconds rounded down.
+        let min_duration = stamps(duration);
+        Some(WantedIteration { number, min_duration, max_duration: min_duration + 1 })
+    });
+    wanted.collect()
 }
 
 /// Minimum part of a thread's run in a loop with described iterations.

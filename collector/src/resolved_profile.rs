@@ -19,7 +19,7 @@ use crate::contexts::Contexts;
 use crate::event_counts::{self, Increments, ProcessEvents};
 use crate::exemplars::Exemplars;
 use crate::instance_reservoir::{InstanceReservoir, RawInstance};
-use crate::loop_profiles::loops;
+use crate::loop_profiles::{add_instance, loops};
 use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
@@ -34,7 +34,7 @@ use crate::sample_series::{Series, SeriesExporter};
 use crate::temporal::{KeyInterner, to_user_terms};
 use crate::thread_accounts::ThreadAccounts;
 use crate::time_series::TimeSeries;
-use plimsoll_trees::{Cluster, Node, Pruned, prune_to};
+use plimsoll_trees::{CapturedIteration, Cluster, Instance, Node, Pruned, prune_to};
 
 /// Most nodes of a temporal context tree that is handed on: when the run ends, it goes from node to
 /// node.
@@ -64,6 +64,8 @@ pub(crate) struct FinishedRun<'a> {
     pub(crate) exemplars: &'a Exemplars,
     /// The finished temporal context tree of the communicating thread.
     pub(crate) temporal_tree: Option<&'a Node>,
+    /// Captured iterations of the communicating thread.
+    pub(crate) captured: &'a [CapturedIteration],
     /// Temporal context trees of the other threads, clustered.
     pub(crate) workers: &'a [Cluster],
     /// Meaning of the trees' keys.
@@ -255,7 +257,13 @@ impl FinishedRun<'_> {
             let (mut trees, keys) = self.to_user_terms([temporal_tree], &mut contexts);
             TemporalTreeProfile { tree: trees.remove(0), keys }
         });
-        let loops = temporal_tree.as_ref().map_or_else(Vec::new, loops);
+        let mut loops = temporal_tree.as_ref().map_or_else(Vec::new, loops);
+        let (paths, keys) =
+            self.to_user_terms(self.captured.iter().map(|it| &it.path), &mut contexts);
+        for (captured, path) in self.captured.iter().zip(&paths) {
+            let (number, duration_ns) = (captured.number, self.rate.ns(captured.duration));
+            add_instance(&mut loops, Instance { number, duration: duration_ns }, path, &keys);
+        }
         if let Some(temporal_tree) = &mut temporal_tree {
             prune_to(&mut temporal_tree.tree, MAX_COURSE_NODES, &mut Pruned::default());
         }

@@ -251,6 +251,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
                 instances: Default::default(),
                 contexts: Vec::new(),
                 slices: Vec::new(),
+                instance: None,
             }],
         }],
         threads: 1,

@@ -1,6 +1,7 @@
 //! Representative iterations: planted kinds of iterations, and LAMMPS, which rebuilds its neighbour
 //! lists in every tenth step.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -130,9 +131,44 @@ fn exports_show_just_the_representatives(job: &Outcome) {
         |clusters| clusters.iter().any(|cluster| cluster["slices"] != Value::Array(Vec::new())),
     );
     assert_eq!(names.len(), described.map(Vec::len).sum::<usize>(), "{names:?}");
+    assert!(names.iter().all(|name| name.starts_with("iteration ")), "{names:?}");
+    iterations_of_a_drift_last_as_long_as_they_did(threads);
+    without_the_spool_the_mean_course_is_exported(&summary);
     let refused = report(&summary, &["--format", "pprof", "--iterations", "representative"]);
     let message = String::from_utf8_lossy(&refused.stderr);
     assert!(message.contains("--format perfetto or firefox"), "{message}");
+}
+
+/// Iteration n sleeps for 8 ms and n halves: of a cluster of a drift, no other one lasts as long.
+fn iterations_of_a_drift_last_as_long_as_they_did(threads: &[Value]) {
+    let is_of_drift = |thread: &&Value| {
+        thread["processName"].as_str().is_some_and(|name| name.ends_with("in drift"))
+    };
+    let of_drift: Vec<&Value> = threads.iter().filter(is_of_drift).collect();
+    assert!(of_drift.len() >= 3, "{}", of_drift.len());
+    for thread in of_drift {
+        let name = thread["name"].as_str().expect("a name");
+        let number = name.trim_start_matches("iteration ").split(',').next().expect("a number");
+        let asleep_ms = 8.0 + 0.5 * number.parse::<f64>().expect("a number");
+        let deltas = thread["samples"]["timeDeltas"].as_array().expect("a list");
+        let lasts_ms: f64 = deltas.iter().filter_map(Value::as_f64).sum();
+        // A busy machine wakes late.
+        assert!((asleep_ms..2.0 * asleep_ms).contains(&lasts_ms), "{name}: {lasts_ms} ms");
+    }
+}
+
+fn without_the_spool_the_mean_course_is_exported(summary: &Path) {
+    let name = summary.file_name().expect("a file").to_string_lossy().replace(".json", ".d");
+    let (spool, away) = (summary.with_file_name(name), summary.with_file_name("away"));
+    fs::rename(&spool, &away).expect("the run kept its spool");
+    let exported = report(summary, &["--format", "firefox", "--iterations", "representative"]);
+    fs::rename(&away, &spool).expect("it was renamed");
+    let message = String::from_utf8_lossy(&exported.stderr);
+    assert!(message.contains("is missing. The mean course of each cluster is"), "{message}");
+    let profile: Value = serde_json::from_slice(&exported.stdout).expect("JSON");
+    let threads = profile["threads"].as_array().expect("a list");
+    let is_mean = |it: &Value| it["name"].as_str().is_some_and(|it| it.starts_with("mean course"));
+    assert!(threads.iter().all(is_mean), "{threads:#?}");
 }
 
 /// The input makes every tenth step build the lists anew, needed or not.

@@ -6,9 +6,12 @@ use std::path::Path;
 
 use plimsoll_sys::own_files::open_regular;
 
+use crate::digest_command::{cores, first_found};
 use crate::say;
+use plimsoll_analysis::digest::{digest_with_instances, find};
 use plimsoll_export::{
-    CallForest, ExportError, Format, LaneChoice, RankRows, TimelineCells, write, write_iterations,
+    CallForest, ExportError, Format, InstanceCounts, LaneChoice, RankRows, TimelineCells,
+    adopt_instances, write, write_iterations,
 };
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::{SideFile, Summary};
@@ -40,14 +43,48 @@ pub fn export(
     write(format, &forest, timeline.as_ref(), to)
 }
 
-/// Exports the representative iterations of loops.
+/// Exports the representative iterations of loops of a summary read from `file`: as they ran if the
+/// run's spool is beside the file, else the mean course of each cluster.
 pub fn export_iterations(
     format: Format,
     summary: &Summary,
+    file: &Path,
     to: &mut dyn Write,
 ) -> Result<(), ExportError> {
-    let forest = CallForest::new(summary, None, &LaneChoice::Automatic)?;
+    const INSTEAD: &str = "The mean course of each cluster is exported.";
+    let mut summary = summary.clone();
+    match spooled(file) {
+        Ok(spooled) => {
+            let InstanceCounts { wanted, found } = adopt_instances(&mut summary, &spooled);
+            if found < wanted {
+                say(&format!(
+                    "{} of {wanted} representative iterations are not in the spool. {INSTEAD}",
+                    wanted - found
+                ));
+            }
+        }
+        Err(reason) => say(&format!("{reason} {INSTEAD}")),
+    }
+    let forest = CallForest::new(&summary, None, &LaneChoice::Automatic)?;
     write_iterations(format, &forest, to)
+}
+
+/// Returns the summary that the spool beside a summary file gives, with the representative
+/// iterations of loops; or the reason why there is none, as a sentence.
+fn spooled(file: &Path) -> Result<Summary, String> {
+    const SUFFIX: &str = ".plimsoll.json";
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let Some(stem) = name.strip_suffix(SUFFIX) else {
+        return Err(format!("Beside a file without the name *{SUFFIX}, no spool is looked for."));
+    };
+    let folder = file.with_file_name(format!("{stem}.plimsoll.d"));
+    if !folder.is_dir() {
+        return Err(format!("The spool {} is missing.", shown(&folder)));
+    }
+    let paths = find(&folder).map_err(|error| error.to_string())?;
+    let summary = first_found(cores(), |comm| digest_with_instances(comm, &paths));
+    let summary = summary.map_err(|error| error.to_string())?;
+    summary.ok_or_else(|| format!("The spool {} has no ranks.", shown(&folder)))
 }
 
 /// Returns the ranks that `--ranks` selects.

@@ -107,7 +107,7 @@ impl View {
             Self::Page => Ok(report::write_page(summary, directory_of(file), to)?),
             Self::Tree => Ok(to.write_all(report::tree(summary).as_bytes())?),
             Self::Text => Ok(to.write_all(report::text(summary).as_bytes())?),
-            Self::Iterations(format) => export_iterations(*format, summary, to),
+            Self::Iterations(format) => export_iterations(*format, summary, file, to),
             Self::Export(format, choice) => export(*format, summary, file, choice, to),
         }
     }

@@ -1,5 +1,6 @@
 //! Representative iterations of loops, laid out for formats with a time axis: one lane per cluster
-//! of iterations. All lanes begin at time 0, so that their iterations can be compared.
+//! of iterations. All lanes begin at time 0, so that their iterations can be compared. A lane shows
+//! the iteration as it ran if the summary has it, else the mean course of its cluster.
 
 use crate::call_forest::Span;
 use plimsoll_summary::phrase::{counted, end_of};
@@ -87,9 +88,10 @@ fn weight(cluster: &IterationCluster) -> u64 {
 }
 
 fn lane_name(cluster: &IterationCluster, all: u64) -> String {
-    let number = match cluster.representative {
-        Some(number) => format!("iteration {number}"),
-        None => "mean iteration".to_owned(),
+    let number = match (cluster.representative, &cluster.instance) {
+        (Some(number), Some(_)) => format!("iteration {number}"),
+        (Some(number), None) => format!("mean course for iteration {number}"),
+        (None, _) => "mean iteration".to_owned(),
     };
     let mut name =
         format!("{number}, stands for {} of {}", weight(cluster), counted(all, "iteration"));
@@ -103,10 +105,14 @@ fn lane_name(cluster: &IterationCluster, all: u64) -> String {
 fn spans(outermost: u32, cluster: &IterationCluster) -> Vec<Span> {
     let nanoseconds = |time_s: f64| (time_s * 1e9).max(0.0).round() as u64;
     let span = |node, begin_ns, inclusive_ns| Span { node, begin_ns, inclusive_ns, own_ns: 0 };
-    let mut spans = vec![span(outermost, 0, nanoseconds(cluster.mean_s))];
+    let (duration_s, slices) = match &cluster.instance {
+        Some(instance) => (instance.duration_s, &instance.slices),
+        None => (cluster.mean_s, &cluster.slices),
+    };
+    let mut spans = vec![span(outermost, 0, nanoseconds(duration_s))];
     // Ends of the open spans: rounding must not let an inner one end after an outer one.
-    let mut ends = vec![nanoseconds(cluster.mean_s)];
-    for slice in &cluster.slices {
+    let mut ends = vec![nanoseconds(duration_s)];
+    for slice in slices {
         let begin_ns = nanoseconds(slice.begin_s);
         while ends.len() > 1 && ends.last().is_some_and(|end_ns| *end_ns <= begin_ns) {
             ends.pop();
@@ -123,7 +129,7 @@ fn spans(outermost: u32, cluster: &IterationCluster) -> Vec<Span> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_summary::IterationSlice;
+    use plimsoll_summary::{IterationInstance, IterationSlice};
 
     use super::*;
 
@@ -141,6 +147,7 @@ mod tests {
             distinction: None,
             // The last slice seems to end after the iteration, by rounding.
             slices: vec![slice(5, 1.0, 4.0), slice(6, 2.0, 1.0), slice(7, 6.0, 4.5)],
+            instance: None,
         }
     }
 
@@ -153,8 +160,21 @@ mod tests {
         assert_eq!(spans, [(3, 0, 10), (5, 1, 4), (6, 2, 1), (7, 6, 4)]);
         assert_eq!(
             lane_name(&cluster(), 100),
-            "iteration 40, stands for 10 of 100 iterations, one in 10"
+            "mean course for iteration 40, stands for 10 of 100 iterations, one in 10"
         );
+    }
+
+    #[test]
+    fn an_iteration_that_ran_is_shown_as_it_ran() {
+        let mut cluster = cluster();
+        let slices = vec![slice(5, 1.0, 5.0), slice(7, 7.0, 2.0)];
+        cluster.instance = Some(IterationInstance { duration_s: 11.0, slices });
+        let spans: Vec<(u32, u64, u64)> = spans(3, &cluster)
+            .iter()
+            .map(|it| (it.node, it.begin_ns / 1_000_000_000, it.inclusive_ns / 1_000_000_000))
+            .collect();
+        assert_eq!(spans, [(3, 0, 11), (5, 1, 5), (7, 7, 2)]);
+        assert!(lane_name(&cluster, 100).starts_with("iteration 40, stands for"));
     }
 
     #[test]

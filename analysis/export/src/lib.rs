@@ -19,6 +19,7 @@ mod call_forest;
 mod collapsed;
 mod firefox;
 mod hatchet;
+mod iteration_instances;
 mod iteration_lanes;
 mod perfetto;
 pub mod perfetto_messages;
@@ -33,6 +34,7 @@ use std::io::{self, Write};
 use thiserror::Error;
 
 pub use call_forest::{CallForest, LaneChoice};
+pub use iteration_instances::{InstanceCounts, adopt_instances};
 pub use rank_rows::RankRows;
 pub use timeline_cells::TimelineCells;
 

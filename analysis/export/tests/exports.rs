@@ -255,6 +255,7 @@ fn representative_iterations_are_lanes_of_their_own() {
         period: None,
         distinction: None,
         slices,
+        instance: None,
     };
     run.summary.loops = vec![Loop {
         path: Vec::new(),
@@ -272,6 +273,7 @@ fn representative_iterations_are_lanes_of_their_own() {
             cluster(1.0, 90, vec![slice(2, 0.25, 0.5), slice(3, 0.25, 0.125)]),
             cluster(4.0, 10, vec![slice(2, 1.0, 2.0)]),
         ],
+        rank: Some(0),
     }];
     let forest = CallForest::new(&run.summary, None, &LaneChoice::Automatic).unwrap();
     let written = |format| {

@@ -124,6 +124,7 @@ mod tests {
                 others_s: 0.0,
             }),
             slices: Vec::new(),
+            instance: None,
         };
         let words = |it: &IterationCluster| cluster_in_words(it).replace('\u{a0}', " ");
         assert_eq!(
@@ -163,6 +164,7 @@ mod tests {
             stride: None,
             begins_s: Vec::new(),
             clusters: Vec::new(),
+            rank: Some(0),
         };
         let plain = |it: &Loop| sentence(it).replace('\u{a0}', " ");
         assert!(plain(&it).contains(": 200 iterations, 10.0 ms each"), "{}", plain(&it));

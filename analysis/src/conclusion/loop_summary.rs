@@ -7,7 +7,9 @@ use crate::distinctions::distinction;
 use crate::loop_totals::{Longest, Step, proves};
 use crate::metrics::NS_PER_S;
 use crate::ranks::RankSet;
-use crate::summary::{self, Distinction, IterationCluster, IterationSlice, Iterations};
+use crate::summary::{
+    self, Distinction, IterationCluster, IterationInstance, IterationSlice, Iterations,
+};
 use crate::summary_tree::shown_path;
 use crate::totals::Totals;
 
@@ -58,6 +60,7 @@ pub fn shown(totals: &Totals, places: &[Option<u32>], alignment: &Alignment) -> 
                 None => Vec::new(),
             },
             clusters: clusters(totals, places, node, longest),
+            rank: Some(longest.rank),
         })
     });
     let mut shown: Vec<summary::Loop> = shown.collect();
@@ -80,7 +83,6 @@ fn clusters(
     let mut clusters: Vec<&LoopCluster> = longest.clusters.iter().collect();
     clusters.sort_by_key(|cluster| cluster.members.first());
     let shown = clusters.iter().map(|cluster| {
-        let mean_ns = cluster.duration_ns / cluster.count.max(1);
         let slice = |it: &LoopSlice| {
             Some(IterationSlice {
                 node: places[it.node as usize]?,
@@ -93,7 +95,7 @@ fn clusters(
         IterationCluster {
             iterations: cluster.members.to_string(),
             mean_s: cluster.duration_ns as f64 / cluster.count.max(1) as f64 / NS_PER_S,
-            representative: cluster.instances.nearest(mean_ns).map(|it| it.number),
+            representative: cluster.representative().map(|it| it.number),
             weight: Some(cluster.count),
             period: cluster.members.period(),
             distinction: distinction.and_then(|it| {
@@ -105,6 +107,10 @@ fn clusters(
                 })
             }),
             slices: cluster.slices.iter().filter_map(slice).collect(),
+            instance: cluster.instance.as_ref().map(|instance| IterationInstance {
+                duration_s: instance.duration_ns as f64 / NS_PER_S,
+                slices: instance.slices.iter().filter_map(slice).collect(),
+            }),
         }
     });
     shown.collect()

@@ -53,8 +53,9 @@ pub use run::{
     PeriodUs, Projection, Run, Window,
 };
 pub use run_structure::{
-    Bicluster, ClockMethod, Clocks, Distinction, IterationCluster, IterationSlice, Iterations,
-    Loop, Phase, PhaseKind, RankCluster, RankGroup, SideFile, ThreadCluster,
+    Bicluster, ClockMethod, Clocks, Distinction, IterationCluster, IterationInstance,
+    IterationSlice, Iterations, Loop, Phase, PhaseKind, RankCluster, RankGroup, SideFile,
+    ThreadCluster,
 };
 pub use wire::{check_indices, read_keys};
 

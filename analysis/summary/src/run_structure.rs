@@ -80,6 +80,10 @@ pub struct Loop {
     pub begins_s: Vec<Option<f64>>,
     /// Iterations that behave alike.
     pub clusters: Vec<IterationCluster>,
+    /// Rank with the longest executions of the loop; iterations and clusters are those of this
+    /// rank. `None` in files of earlier versions.
+    #[serde(default)]
+    pub rank: Option<u32>,
 }
 
 /// Number of iterations.
@@ -120,6 +124,19 @@ pub struct IterationCluster {
     /// over the cluster's iterations, the longest 48. Empty for loops that take less than 5 % of
     /// the run.
     #[serde(default)]
+    pub slices: Vec<IterationSlice>,
+    /// The representative iteration as it ran, for an export; not part of the file.
+    #[serde(skip)]
+    pub instance: Option<IterationInstance>,
+}
+
+/// One iteration as it ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IterationInstance {
+    /// Duration.
+    pub duration_s: f64,
+    /// Calls and loops of the iteration in the order of time, outer ones before inner ones; the
+    /// longest 48.
     pub slices: Vec<IterationSlice>,
 }
 

@@ -89,6 +89,7 @@ const ADDED: [&str; 25] = [
     "pattern",
     "lateness",
     "difference",
+    "rank",
     "node",
     "factor",
 ];

@@ -14,6 +14,7 @@ use plimsoll_calls::{CallId, STREAM, id_of};
 
 use crate::clock_rate::Rate;
 use crate::history::{History, HistoryOptions, Setting, ThreadHistory};
+use crate::loop_profiles::wanted;
 use crate::process_info::FinalThreadState;
 use crate::profile::ProcessProfile;
 use crate::replay::Replay;
@@ -23,6 +24,7 @@ use crate::spooling::{JOURNAL, SPOOL};
 use plimsoll_binary::Structures;
 use plimsoll_spool::{Address, Kind, SpoolError, SpoolReader, Step, Stream};
 use plimsoll_sys::own_files::open_regular;
+use plimsoll_trees::WantedIteration;
 
 use contents::Found;
 pub use lives::{Moment, SpooledProcess};
@@ -142,14 +144,35 @@ impl<R: Read + Seek> Digest<R> {
     ) -> Result<Option<ProcessProfile>, SpoolError> {
         self.give_functions();
         let Some(process) = self.processes.remove(&number) else { return Ok(None) };
-        let profile = self.replay(&process, &mut progress);
+        let profile = self.replay(&process, Vec::new(), &mut progress);
         self.processes.insert(number, process);
         profile
     }
 
+    /// Returns the profile of one process like [`Digest::profile`], with the representative
+    /// iterations of its loops as they ran. Reads the records twice, since only the first pass
+    /// finds which iterations these are; `progress` is called in the second one.
+    pub fn profile_with_instances(
+        &mut self,
+        number: u32,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Option<ProcessProfile>, SpoolError> {
+        let Some(profile) = self.profile(number, |_| ())? else { return Ok(None) };
+        let Some(process) = self.processes.remove(&number) else { return Ok(None) };
+        let rate = process.status.as_ref().map(|status| status.info.rate);
+        let wanted = rate.map_or_else(Vec::new, |rate| {
+            wanted(&profile.loops, |duration_ns| rate.stamps(duration_ns))
+        });
+        let profile = self.replay(&process, wanted, &mut progress);
+        self.processes.insert(number, process);
+        profile
+    }
+
+    /// Replays the records of a process, and captures the wanted iterations.
     fn replay(
         &mut self,
         process: &Process,
+        wanted: Vec<WantedIteration>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Option<ProcessProfile>, SpoolError> {
         let (Some(meta), Some(status)) = (&process.meta, &process.status) else { return Ok(None) };
@@ -175,6 +198,7 @@ impl<R: Read + Seek> Digest<R> {
             aggregation: meta.aggregation,
         };
         let mut history = History::new(status.begin, &options);
+        history.capture(wanted);
         process.names.iter().for_each(|name| history.learn(name));
         let (mut threads, mut booked) = (Vec::new(), status.read);
         for (stream, meta) in &process.threads {

@@ -12,7 +12,9 @@ mod worker_threads;
 use crate::raw_tree::{RawId, Tree};
 use crate::tables::Tables;
 use plimsoll_binary::Structures;
-use plimsoll_trees::{Frame, Lca, Limits, Moment, Node, TreeBuilder};
+use plimsoll_trees::{
+    CapturedIteration, Frame, Lca, Limits, Moment, Node, TreeBuilder, WantedIteration,
+};
 
 pub(crate) use key_interner::KeyInterner;
 pub(crate) use temporal_trees::{TemporalTrees, ThreadTree};
@@ -48,6 +50,8 @@ pub(crate) struct TemporalTree {
     /// Stamps excluded so far, such as pauses.
     paused: u64,
     nodes: usize,
+    /// Iterations to be captured.
+    wanted: Vec<WantedIteration>,
 }
 
 impl TemporalTree {
@@ -63,7 +67,13 @@ impl TemporalTree {
             begin,
             paused: 0,
             nodes,
+            wanted: Vec::new(),
         }
+    }
+
+    /// Captures these iterations, in addition to building the tree.
+    pub(crate) fn capturing(self, wanted: Vec<WantedIteration>) -> Self {
+        Self { wanted, ..self }
     }
 
     /// Applies a stack change: the stack is now that of raw context `node`, with the outermost
@@ -92,8 +102,10 @@ impl TemporalTree {
         let paused = self.paused;
         let limits = Limits { period, nodes: self.nodes, iteration_nodes: ITERATION_NODES };
         let begin = self.begin;
+        let wanted = &mut self.wanted;
         let builder = self.builder.get_or_insert_with(|| {
-            let mut builder = TreeBuilder::new(key_interner::ROOT, begin, limits);
+            let builder = TreeBuilder::new(key_interner::ROOT, begin, limits);
+            let mut builder = builder.capturing(std::mem::take(wanted));
             builder.exclude(paused);
             builder
         });
@@ -159,10 +171,16 @@ impl TemporalTree {
         }
     }
 
-    /// Returns the finished tree, which ends at stamp `end`; `None` if no stack was applied.
-    pub(crate) fn finish(&mut self, end: u64, keys: &KeyInterner) -> Option<Node> {
+    /// Returns the finished tree, which ends at stamp `end`, and the captured iterations; `None` if
+    /// no stack was applied.
+    pub(crate) fn finish(
+        &mut self,
+        end: u64,
+        keys: &KeyInterner,
+    ) -> Option<(Node, Vec<CapturedIteration>)> {
         let end = end.max(self.begin).saturating_sub(self.paused);
-        Some(self.builder.take()?.finish(end, keys).0)
+        let (tree, _, captured) = self.builder.take()?.finish_capture(end, keys);
+        Some((tree, captured))
     }
 
     /// Returns the approximate memory use in bytes.

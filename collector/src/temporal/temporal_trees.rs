@@ -5,7 +5,7 @@ use plimsoll_wire::sync_id::{MAX_TEMPORAL_TREES, unfollowed};
 
 use super::{KeyInterner, TemporalTree, WorkerThreads, passed};
 use crate::raw_tree::{RawId, Tree};
-use plimsoll_trees::Node;
+use plimsoll_trees::{CapturedIteration, Node, WantedIteration};
 
 /// The tree of the communicating thread may use `1 / MAIN_PART` of the memory for a history, the
 /// tree of any other thread `1 / OTHERS_PART`.
@@ -32,6 +32,10 @@ pub(crate) struct TemporalTrees {
     /// Number of times the run was restarted.
     runs: u32,
     memory_bytes: u64,
+    /// Iterations of the communicating thread to be captured.
+    wanted: Vec<WantedIteration>,
+    /// Captured iterations of the communicating thread.
+    pub(crate) captured: Vec<CapturedIteration>,
 }
 
 /// Temporal context tree of one thread.
@@ -73,7 +77,14 @@ impl TemporalTrees {
             begin,
             runs: 0,
             memory_bytes,
+            wanted: Vec::new(),
+            captured: Vec::new(),
         }
+    }
+
+    /// Captures these iterations of the communicating thread; called before that thread is known.
+    pub(crate) fn capture(&mut self, wanted: Vec<WantedIteration>) {
+        self.wanted = wanted;
     }
 
     /// Discards all trees and starts a new run at stamp `begin`.
@@ -119,8 +130,10 @@ impl TemporalTrees {
         self.unfollowed |= if is_followed { 0 } else { unfollowed::TEMPORAL_TREES };
         let part = if is_main { MAIN_MEMORY_DIVISOR } else { OTHERS_MEMORY_DIVISOR };
         thread.run = self.runs;
-        thread.temporal_tree =
-            is_followed.then(|| TemporalTree::new(begin, self.memory_bytes / part));
+        thread.temporal_tree = is_followed.then(|| {
+            let wanted = if is_main { self.wanted.clone() } else { Vec::new() };
+            TemporalTree::new(begin, self.memory_bytes / part).capturing(wanted)
+        });
     }
 
     /// Finishes the tree of a thread at stamp `end`, because the thread or the run has ended.
@@ -130,8 +143,12 @@ impl TemporalTrees {
         let temporal_tree =
             temporal_tree.finish(end, &self.keys).filter(|_| thread.run == self.runs);
         match temporal_tree {
-            Some(temporal_tree) if is_main => self.main = Some(temporal_tree),
-            Some(temporal_tree) => self.workers.add(thread.number, temporal_tree, &self.keys),
+            Some((temporal_tree, captured)) if is_main => {
+                (self.main, self.captured) = (Some(temporal_tree), captured);
+            }
+            Some((temporal_tree, _)) => {
+                self.workers.add(thread.number, temporal_tree, &self.keys);
+            }
             None => {}
         }
     }

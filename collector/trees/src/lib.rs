@@ -36,6 +36,7 @@ mod distances;
 mod durations;
 mod flatten;
 mod instance_sample;
+mod iteration_capture;
 mod iterations;
 mod k_farthest;
 mod loop_clusters;
@@ -58,6 +59,7 @@ pub use difference::{difference, ratio};
 pub use durations::{Durations, MAX_DURATIONS, Stretch};
 pub use flatten::flattened;
 pub use instance_sample::{Instance, InstanceSample, MAX_SAMPLED};
+pub use iteration_capture::{CapturedIteration, WantedIteration};
 pub use iterations::{
     ACCEPTED_CHILDREN, ACCEPTED_PERIODS, IterationEvidence, IterationSplitter, identifiers,
 };

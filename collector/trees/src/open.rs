@@ -5,6 +5,7 @@ use super::children::Children;
 use super::closed::{Closed, Entry, Form};
 use super::durations::{Durations, MAX_DURATIONS};
 use super::flatten::dissolve;
+use super::iteration_capture::Capture;
 use super::iterations::IterationSplitter;
 use super::pruning::{Pruned, prune_to};
 use super::streaming::StreamingClusterer;
@@ -125,6 +126,8 @@ pub(super) struct Closing<'a> {
     /// Begin of the tree, moved by the pauses so far.
     pub(super) origin: Origin,
     pub(super) flow: &'a dyn ControlFlow,
+    /// Capture of single iterations; `None` without one.
+    pub(super) capture: Option<&'a Capture>,
 }
 
 /// From stamps without pauses to the time since the tree's begin.
@@ -241,6 +244,9 @@ impl Open {
                 end: when.boundary(),
                 content,
             };
+            if let Some(capture) = closing.capture {
+                capture.iteration_closed(running.number, &iteration);
+            }
             prune_to(&mut iteration, closing.tree_nodes, pruned);
             running.accepted += 1;
             running.durations.add(running.number, running.began, duration);

@@ -7,6 +7,7 @@
 //! outside all loops.
 
 use super::ControlFlow;
+use super::iteration_capture::{Capture, CapturedIteration, WantedIteration};
 use super::open::{Closing, Frame, Moment, Open, OpenLoop, Origin};
 use super::open_path::Path;
 use super::pruning::{Pruned, prune_to};
@@ -94,6 +95,8 @@ pub struct TreeBuilder {
     /// Value of `nodes` above which the next pruning counts the nodes again.
     next_count: usize,
     counts: BuildCounts,
+    /// Iterations to be captured; `None` without any, as in a running job.
+    capture: Option<Box<Capture>>,
 }
 
 impl TreeBuilder {
@@ -101,13 +104,30 @@ impl TreeBuilder {
     /// thread.
     pub fn new(root: Key, begin: u64, limits: Limits) -> Self {
         let origin = Origin { begin, excluded: 0 };
-        let nothing_known = Closing { tree_nodes: 1, ..closing(&limits, origin, &Unknown) };
+        let nothing_known = Closing { tree_nodes: 1, ..closing(&limits, origin, &Unknown, None) };
         let mut counts = BuildCounts::default();
         let when = Moment::exact(begin);
         let mut path = Path::default();
         path.enter(Frame::call(root), when, nothing_known, &mut counts.pruned);
         let next_count = limits.nodes;
-        Self { path, cut: 0, now: begin, limits, origin, nodes: 1, next_count, counts }
+        Self {
+            path,
+            cut: 0,
+            now: begin,
+            limits,
+            origin,
+            nodes: 1,
+            next_count,
+            counts,
+            capture: None,
+        }
+    }
+
+    /// Captures these iterations, in addition to building the tree.
+    #[must_use]
+    pub fn capturing(self, wanted: Vec<WantedIteration>) -> Self {
+        let capture = (!wanted.is_empty()).then(|| Box::new(Capture::new(wanted)));
+        Self { capture, ..self }
     }
 
     /// Notes that `stamps` are missing in all later stamps (a pause), so that begins of iterations
@@ -167,11 +187,24 @@ impl TreeBuilder {
     }
 
     /// Closes all frames at stamp `end`; returns the tree and the counts of what it lacks.
-    pub fn finish(mut self, end: u64, flow: &dyn ControlFlow) -> (Node, BuildCounts) {
+    pub fn finish(self, end: u64, flow: &dyn ControlFlow) -> (Node, BuildCounts) {
+        let (root, counts, _) = self.finish_capture(end, flow);
+        (root, counts)
+    }
+
+    /// Closes all frames at stamp `end`; returns the tree, the counts of what it lacks, and the
+    /// captured iterations.
+    pub fn finish_capture(
+        mut self,
+        end: u64,
+        flow: &dyn ControlFlow,
+    ) -> (Node, BuildCounts, Vec<CapturedIteration>) {
         let when = Moment::exact(end.max(self.now));
-        let closing = self.closing(flow);
+        self.leave(0, when, flow);
+        let closing = closing(&self.limits, self.origin, flow, None);
         let root = self.path.finish(when, closing, &mut self.counts.pruned);
-        (root, self.counts)
+        let captured = self.capture.map_or_else(Vec::new, |capture| capture.into_captured());
+        (root, self.counts, captured)
     }
 
     /// Returns the counts of what is missing or uncertain so far.
@@ -192,16 +225,16 @@ impl TreeBuilder {
         self.path.bytes() + trees.map(|tree| size_of::<Node>() + tree.bytes()).sum::<usize>()
     }
 
-    fn closing<'a>(&self, flow: &'a dyn ControlFlow) -> Closing<'a> {
-        closing(&self.limits, self.origin, flow)
-    }
-
     fn leave(&mut self, kept: usize, when: Moment, flow: &dyn ControlFlow) {
-        let closing = self.closing(flow);
+        let capture = self.capture.as_deref();
+        let closing = closing(&self.limits, self.origin, flow, capture);
         let held = self.path.frames().len() - 1;
         self.cut = kept.saturating_sub(held).min(self.cut);
         while self.path.frames().len() > kept + 1 {
             self.path.leave(when, closing, &mut self.counts.pruned);
+            if let Some(capture) = capture {
+                capture.place(self.path.frames());
+            }
         }
     }
 
@@ -211,11 +244,17 @@ impl TreeBuilder {
             self.counts.cut_frames += 1;
             return;
         }
-        let closing = Closing { is_tail_call, ..self.closing(flow) };
+        let capture = self.capture.as_deref();
+        let closing = Closing { is_tail_call, ..closing(&self.limits, self.origin, flow, capture) };
         // A child of a loop may have begun an iteration, which is a node, too.
         let parent = self.path.frames().last();
         self.nodes += 1 + usize::from(parent.is_some_and(|it| it.kind == Kind::Loop));
         self.path.enter(frame, when, closing, &mut self.counts.pruned);
+        if let Some(capture) = capture {
+            // The frame may have begun the next iteration of the loop around it.
+            let frames = self.path.frames();
+            capture.place(&frames[..frames.len().saturating_sub(2)]);
+        }
     }
 
     /// Prunes until at most three quarters of the node limit are in use: first the largest trees,
@@ -255,9 +294,14 @@ impl TreeBuilder {
     }
 }
 
-fn closing<'a>(limits: &Limits, origin: Origin, flow: &'a dyn ControlFlow) -> Closing<'a> {
+fn closing<'a>(
+    limits: &Limits,
+    origin: Origin,
+    flow: &'a dyn ControlFlow,
+    capture: Option<&'a Capture>,
+) -> Closing<'a> {
     let (period, tree_nodes) = (limits.period, limits.iteration_nodes);
-    Closing { period, tree_nodes, is_tail_call: false, origin, flow }
+    Closing { period, tree_nodes, is_tail_call: false, origin, flow, capture }
 }
 
 impl Open {

@@ -637,11 +637,18 @@ pub fn maximal() -> Summary {
                 others_s: 0.0,
             }),
             slices: vec![IterationSlice { node: 2, begin_s: 0.01, duration_s: 0.03 }],
+            instance: None,
         }],
+        rank: Some(3),
     }];
     summary.clusters = kinds_of_ranks();
-    summary.biclusters =
-        vec![Bicluster { nodes: vec![1], ranks: "3".into(), sign: 1, variance_share: 0.62 }];
+    summary.biclusters = vec![Bicluster {
+        event: Some("page-faults".into()),
+        nodes: vec![1],
+        ranks: "3".into(),
+        sign: 1,
+        variance_share: 0.62,
+    }];
     summary.thread_clusters = vec![ThreadCluster {
         ranks: "0-15".into(),
         size: 32,

@@ -2,6 +2,7 @@
 //! and sampled programs with a known truth.
 
 mod anything;
+mod captured;
 mod cost;
 mod figures;
 mod laws;
