@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use plimsoll_agent::counters::Event;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::Observed;
 use plimsoll_wire::clock_anchor::ticks;
@@ -50,6 +51,43 @@ pub fn rows(samples: usize, marks: Marks) -> Vec<Row> {
     }
     observed.stop();
     rows
+}
+
+/// Measures the handler's CPU per sample at depth 25 while it reads these perf events, of one kind
+/// (PERF_TYPE_* of perf_event_open(2)). Returns no rows if the kernel refuses an event.
+pub fn counting_rows(samples: usize, events: Vec<Event>) -> Vec<Row> {
+    let names: Vec<String> = events.iter().map(|event| event.name.clone()).collect();
+    let names = names.join(", ");
+    let observed = watched::start_counting(3_600_000_000_000, Marks::On, events);
+    let refused: Vec<(String, u32)> = observed
+        .header()
+        .events
+        .iter()
+        .filter_map(|event| event.get())
+        .filter(|(_, error)| *error != 0)
+        .collect();
+    if let Some((name, error)) = refused.first() {
+        let error = std::io::Error::from_raw_os_error(error.cast_signed());
+        eprintln!("SKIPPED: cost of counting {names}: {name} is refused: {error}");
+        observed.stop();
+        return Vec::new();
+    }
+    let delivery_ns = delivery_ns(samples);
+    let mut warm = samples_ns(observed, 25, samples, &mut || {});
+    let name =
+        |kind: &str| format!("own CPU per sample, marked, depth 25, counting {names}, {kind}");
+    let rows = [50, 99].map(|percent| {
+        let value = percentile(&mut warm, percent);
+        Row::new(&name(&format!("warm, p{percent}")), SUBJECT, value, "ns", delivery_ns)
+    });
+    observed.stop();
+    rows.into()
+}
+
+/// Returns two events of one kind, for [`counting_rows`].
+pub fn events(kind: u32, names: [(&str, u64); 2]) -> Vec<Event> {
+    let event = |(name, config): (&str, u64)| Event { name: name.to_owned(), kind, config };
+    names.map(event).into()
 }
 
 /// Measures how much longer a return through a mark takes than a return without one.

@@ -39,6 +39,8 @@ use serde_json::Value;
 const PARTS: &[&str] = &[
     "handler-marked",
     "handler-unmarked",
+    "handler-events",
+    "handler-hardware",
     "sampling-4ms",
     "sampling-1ms",
     "calls",
@@ -75,6 +77,15 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
     match part {
         "handler-marked" => handler::rows(choose(50, 20_000), Marks::On),
         "handler-unmarked" => handler::rows(choose(50, 20_000), Marks::Off),
+        // Types and numbers of the events: linux/perf_event.h.
+        "handler-events" => {
+            let events = handler::events(1, [("page-faults", 2), ("context-switches", 3)]);
+            handler::counting_rows(choose(50, 20_000), events)
+        }
+        "handler-hardware" => {
+            let events = handler::events(0, [("cycles", 0), ("instructions", 1)]);
+            handler::counting_rows(choose(50, 20_000), events)
+        }
         "sampling-4ms" => sampling::rows(4_000_000, choose(1, 60)),
         "sampling-1ms" => sampling::rows(1_000_000, choose(1, 60)),
         "calls" => calls::rows(choose(1, 5), choose(100, 20_000) as u32),

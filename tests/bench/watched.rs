@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use plimsoll_agent::counters::Event;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config, Observed};
 use plimsoll_agent::timer::SIGNAL;
@@ -20,6 +21,14 @@ use plimsoll_wire::segment::{ClockKind, Thread};
 /// # Panics
 /// If the process cannot be observed.
 pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
+    start_counting(period_ns, marks, Vec::new())
+}
+
+/// Begins to observe this process and to count perf events; at most once per process.
+///
+/// # Panics
+/// If the process cannot be observed.
+pub fn start_counting(period_ns: u64, marks: Marks, events: Vec<Event>) -> &'static Observed {
     // The library must be loaded before the agent lists the modules.
     frames();
     let config = Config {
@@ -27,7 +36,7 @@ pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
         clock: ClockKind::Cpu,
         marks,
         regions: true,
-        events: Vec::new(),
+        events,
         sigaction: libc::sigaction,
     };
     observed_process::start(&config).unwrap_or_else(|error| panic!("{error}"))

@@ -17,6 +17,8 @@ fn the_benchmark_prints_a_table_and_writes_it_as_json() {
         .args([
             "handler-marked",
             "handler-unmarked",
+            "handler-events",
+            "handler-hardware",
             "collector-1",
             "bytes",
             "reduction",

@@ -1,9 +1,12 @@
 //! perf events by call path, and metrics derived from them.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
+use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Summary;
 use plimsoll_tests::truth::assert_within;
@@ -115,6 +118,37 @@ fn events_that_the_machine_lacks_are_named_and_the_run_goes_on() {
         assert!((0.05..20.0).contains(&ipc), "{ipc}");
     }
     assert!(job.summary().of_function("touch_pages").mean_s > 0.0);
+}
+
+/// Returns the number of instructions that perf-stat(1) counts in user code, or the reason why it
+/// counts none.
+fn instructions_by_perf_stat(arguments: &[&str]) -> Result<f64, String> {
+    let program = executable("fixed_rounds", Form::C, None);
+    let mut command = Command::new("perf");
+    command.args(["stat", "-x", ",", "-e", "instructions:u"]).arg(program).args(arguments);
+    let output = command.output().map_err(|error| format!("perf cannot be run: {error}"))?;
+    let lines = String::from_utf8_lossy(&output.stderr);
+    let line = lines.lines().find(|line| line.contains("instructions"));
+    let value = line.and_then(|line| line.split(',').next()).unwrap_or("nothing");
+    value.parse().map_err(|_| format!("perf stat says {value}"))
+}
+
+/// The program's start is in both of perf's numbers.
+#[test]
+fn instructions_are_those_of_perf_stat() {
+    let by_perf = instructions_by_perf_stat(&["400"])
+        .and_then(|few| Ok(instructions_by_perf_stat(&["800"])? - few));
+    let expected = match by_perf {
+        Ok(expected) => expected,
+        Err(reason) => return println!("SKIPPED: {reason}"),
+    };
+    let job = Job::alone("fixed_rounds").arguments("400").watch(Watch::Run);
+    let job = job.variable("PLIMSOLL_COUNTERS", "cycles,instructions").options("--period 1ms");
+    let job = job.run().succeeded();
+    if is_counted(&job, "instructions") {
+        let found = count(job.summary(), "count_rounds", "instructions", "inclusive");
+        assert_within("instructions", found, expected, 0.02);
+    }
 }
 
 #[test]
