@@ -190,9 +190,9 @@ impl Conclusion {
         Sheet::of(&self.totals, &self.imbalances, MAX_BYTES)
     }
 
-    /// Returns the input of the search for contexts and ranks that vary together.
-    pub fn comparison(&self) -> Comparison {
-        Comparison::of(&self.totals, &self.context_classes)
+    /// Returns the inputs of the search for contexts and ranks that vary together.
+    pub fn comparisons(&self) -> Vec<Comparison> {
+        Comparison::all(&self.totals, &self.context_classes)
     }
 
     /// Returns the request for the values of the run over time.

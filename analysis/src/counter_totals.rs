@@ -118,6 +118,12 @@ impl CounterTotals {
         counted.map(|(name, _)| name.clone()).collect()
     }
 
+    /// Returns the contexts in which an event occurred.
+    pub fn contexts_of(&self, event: &str) -> impl Iterator<Item = (NodeId, &ContextCount)> {
+        let contexts = self.events.get(event).into_iter().flat_map(|event| &event.contexts);
+        contexts.map(|(node, count)| (*node, count))
+    }
+
     /// Returns the number of an event in a context; `None` if the event was not counted or did not
     /// occur there.
     pub fn count(&self, event: &str, node: NodeId) -> Option<&ContextCount> {

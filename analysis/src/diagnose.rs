@@ -128,12 +128,12 @@ pub fn diagnose_into(
         conclusion.as_ref().map(|conclusion| RootBroadcast {
             contexts: conclusion.contexts(),
             clusters: conclusion.clusters(),
-            comparison: conclusion.comparison(),
+            comparisons: conclusion.comparisons(),
             columns: sheet.as_ref().map(|sheet| sheet.columns().clone()),
             members: members.unwrap_or_default(),
         })
     });
-    let RootBroadcast { mut contexts, clusters, comparison, columns, members } =
+    let RootBroadcast { mut contexts, clusters, comparisons, columns, members } =
         broadcast(comm, root_values)?;
     let groups = mpmd::add_up(comm, &ranks, &agreed, &mut contexts, &members);
     let groups = root_only(comm, &mut failure, groups)?;
@@ -160,7 +160,7 @@ pub fn diagnose_into(
     let over_time = timeline::add_up(comm, &ranks, &mut contexts, plan);
     let over_time = root_only(comm, &mut failure, over_time)?;
     let clusters = clusters::shown(comm, &local, &mut contexts, &clusters);
-    let biclusters = biclusters::find(comm, &local, &mut contexts, &comparison);
+    let biclusters = biclusters::find(comm, &local, &mut contexts, &comparisons);
     let mut rows_error = None;
     if let Some(columns) = columns {
         // All processes wait for process 0's requests for rows, even if an earlier step failed.
@@ -219,8 +219,8 @@ fn root_only<T>(
 struct RootBroadcast {
     contexts: CanonicalTree,
     clusters: Finished,
-    /// Input of the search for contexts and ranks that vary together.
-    comparison: Comparison,
+    /// Inputs of the search for contexts and ranks that vary together.
+    comparisons: Vec<Comparison>,
     /// Columns of the table; `None` without a table.
     columns: Option<Columns>,
     /// Members of each process group; all processes add up the values of these groups.

@@ -35,11 +35,20 @@ fn pattern(summary: &Summary, bicluster: &Bicluster) -> String {
         0 => String::new(),
         more => format!(" and {}", counted(more as u64, "further context")),
     };
-    let than = if bicluster.sign > 0 { "more" } else { "less" };
     let ranks = ranks(&bicluster.ranks, summary.run.ranks);
-    let verb = if ranks.starts_with("rank ") { "spends" } else { "spend" };
+    let is_one = ranks.starts_with("rank ");
+    let differ = match (&bicluster.event, bicluster.sign > 0) {
+        (None, true) if is_one => "spends more time".to_owned(),
+        (None, true) => "spend more time".to_owned(),
+        (None, false) if is_one => "spends less time".to_owned(),
+        (None, false) => "spend less time".to_owned(),
+        (Some(event), more) => {
+            let verb = if is_one { "has" } else { "have" };
+            format!("{verb} {} {event}", if more { "more" } else { "fewer" })
+        }
+    };
     format!(
-        "{ranks} {verb} {than} time than the others in {}{more}: {} of the variance among ranks.",
+        "{ranks} {differ} than the others in {}{more}: {} of the variance among ranks.",
         names.join(", "),
         percent(bicluster.variance_share)
     )

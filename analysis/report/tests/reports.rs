@@ -116,11 +116,17 @@ fn a_cause_says_whether_it_is_more_or_slower_work() {
 fn contexts_and_ranks_that_vary_together_are_a_sentence() {
     let mut summary = summaries::imbalance();
     let bicluster = |ranks: &str, sign, variance_share| Bicluster {
+        event: None,
         nodes: vec![1, 2, 3],
         ranks: ranks.into(),
         sign,
         variance_share,
     };
+    let faulting = Bicluster { event: Some("page-faults".into()), ..bicluster("0-3", -1, 0.5) };
+    summary.biclusters = vec![faulting];
+    let of_events = text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
+    let sentence = "Patterns ranks 0-3 have fewer page-faults than the others in ";
+    assert!(of_events.contains(sentence), "{of_events}");
     summary.biclusters = vec![bicluster("12-15", 1, 0.62), bicluster("3", -1, 0.2)];
     let text = text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("Patterns ranks 12-15 spend more time than the others in "), "{text}");

@@ -181,11 +181,15 @@ pub struct RankCluster {
 /// Contexts and ranks that vary together (Fowler's slides: bi-clustering).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bicluster {
+    /// perf event that the ranks differ in; `None` for the time of work.
+    #[serde(default)]
+    pub event: Option<String>,
     /// Contexts of work: indices into the tree's nodes.
     pub nodes: Vec<u32>,
     /// Rank list: the ranks that differ from the others in these contexts.
     pub ranks: String,
-    /// 1 if they work longer in these contexts than the others, -1 if shorter.
+    /// 1 if they work longer in these contexts than the others, or have more events there; -1 if
+    /// they work shorter, or have fewer.
     pub sign: i8,
     /// Fraction of the variance over ranks of all compared contexts that the bicluster alone
     /// explains, 0 to 1. Biclusters with common contexts partly explain the same variance.

@@ -65,7 +65,7 @@ fn another_json_file_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 25] = [
+const ADDED: [&str; 26] = [
     "threads",
     "thread_times",
     "windows",
@@ -90,6 +90,7 @@ const ADDED: [&str; 25] = [
     "lateness",
     "difference",
     "rank",
+    "event",
     "node",
     "factor",
 ];

@@ -203,9 +203,11 @@ function clusters(job: Job): Child {
 function together(job: Job, contexts: Contexts): Child {
   const found = job.summary.biclusters ?? [];
   return found.length > 0 && h("section", { class: "panel" },
-    table("Contexts and ranks that vary together", ["Ranks", "Contexts", "Of the variance"],
+    table("Contexts and ranks that vary together", ["Ranks", "Differ in", "Contexts", "Of the variance"],
       found.map((group) => [
         rankWords(group.ranks, job.summary.run.ranks),
+        group.event ? `${Number(group.sign) > 0 ? "more" : "fewer"} ${group.event}`
+          : `${Number(group.sign) > 0 ? "more" : "less"} time`,
         h("span", {}, group.nodes.filter((node) => contexts.has(node)).slice(0, 8)
           .map((node, index) => [
             index > 0 && ", ",

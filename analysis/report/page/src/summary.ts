@@ -195,6 +195,8 @@ export interface RankCluster {
 }
 
 export interface Bicluster {
+  /** perf event that the ranks differ in; null for the time of work. */
+  event?: string | null;
   nodes: number[];
   ranks: string;
   sign: number | string;

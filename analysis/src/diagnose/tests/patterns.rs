@@ -1,5 +1,7 @@
 //! Contexts and ranks that vary together.
 
+use plimsoll_collector::profile::{CountedEvent, CounterProfile, MAX_EVENTS};
+
 use super::*;
 use crate::ranks::RankSet;
 use crate::synthetic_run::Doing;
@@ -65,6 +67,39 @@ fn boundary_ranks_and_their_functions_are_a_bicluster() {
     assert!(found.contains(&(sorted(&SWEEPS), list("7-10,13-16"), -1)), "{found:#?}");
     assert!(found.contains(&(sorted(&FILTERS), list(FILTERING), 1)), "{found:#?}");
     assert_eq!(found.len(), 2, "{found:#?}");
+}
+
+/// The ranks that filter have more cache misses there, and the time of all ranks is the same.
+#[test]
+fn ranks_with_more_events_in_some_contexts_are_a_bicluster() {
+    let all = [&SWEEPS[..3], &FILTERS, &OTHERS].concat();
+    let paths = all.clone();
+    let mut subject = ten_steps(24, move |_| all.iter().map(|it| doing(it, 20 * MS)).collect());
+    subject.counters = Box::new(move |rank, contexts| {
+        let filtering: RankSet = FILTERING.parse().unwrap();
+        let counts = paths.iter().enumerate().map(|(index, path)| {
+            let more = u64::from(filtering.contains(rank) && FILTERS.contains(path)) * 900;
+            let mut increments = [0; MAX_EVENTS];
+            increments[0] = 10_000 + more + noise(rank, index);
+            (contexts.node(path), increments)
+        });
+        CounterProfile {
+            main: counts.collect(),
+            events: vec![CountedEvent { name: "cache-misses".to_owned(), refused: None }],
+            ..CounterProfile::default()
+        }
+    });
+    let summary = verdict(&subject);
+    let [found] = &summary.biclusters[..] else { panic!("{:#?}", summary.biclusters) };
+    assert_eq!(found.event.as_deref(), Some("cache-misses"));
+    let list = |list: &str| list.parse::<RankSet>().unwrap();
+    assert_eq!((list(&found.ranks), found.sign), (list(FILTERING), 1));
+    let mut names: Vec<String> =
+        found.nodes.iter().map(|node| path(&summary.tree.path(*node))).collect();
+    names.sort();
+    let mut truth = FILTERS.map(str::to_owned);
+    truth.sort();
+    assert_eq!(names, truth);
 }
 
 #[test]
