@@ -10,7 +10,6 @@ use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::summary::Memory;
-use crate::team_times::team_waits;
 use crate::thresholds::MIN_SEVERITY;
 
 /// A node of the job.
@@ -143,15 +142,11 @@ impl JobTotals {
     pub fn add_rank(&mut self, rank: &Rank<'_>) {
         let input = rank.input;
         let profile = &input.profile;
-        let (mut useful, mut on_core, mut delay) = (0, 0, 0);
-        // A rank that waits for its own threads keeps other ranks waiting like one that computes.
-        let team_waits = team_waits(&profile.tree);
+        let is_useful = rank.useful_contexts();
+        let (mut on_core, mut delay) = (0, 0);
         for (node, value) in rank.phases.iter().flat_map(|phase| &phase.values) {
             let context_class = rank.context_classes[*node as usize];
-            if context_class.is_useful() || team_waits[*node as usize] {
-                useful += value.exclusive_ns;
-                on_core += value.net_ns();
-            }
+            on_core += if is_useful[*node as usize] { value.net_ns() } else { 0 };
             delay += if context_class.is_work() { value.run_delay_ns } else { 0 };
         }
         let number = RankSet::from_iter([input.rank]);
@@ -173,7 +168,7 @@ impl JobTotals {
             bin_ns: profile.times.width_ns,
             threads: profile.threads,
             multithreaded_ranks: rank.is_multithreaded().into(),
-            useful: Accumulator::from_iter([useful]),
+            useful: Accumulator::from_iter([rank.useful_ns()]),
             useful_on_core: Accumulator::from_iter([on_core]),
             run_delay: Accumulator::from_iter([delay]),
             locked: Accumulator::from_iter([rank.locked_ns()]),

@@ -17,6 +17,7 @@ use crate::input::RankInput;
 use crate::labelling::{ContextClass, context_classes, polls};
 use crate::owners::Owners;
 use crate::phase_unification::{unify_phases, whole_run};
+use crate::team_times::team_waits;
 
 pub use calls::CallTime;
 
@@ -90,6 +91,22 @@ impl<'a> Rank<'a> {
     /// Returns the work in one instance by responsible context, sorted by node.
     pub fn row_work(&self, row: &InstanceRow, scratch: &mut Scratch) -> Vec<(NodeId, Work)> {
         self.work(scratch, row.values.iter().copied())
+    }
+
+    /// Returns for each context whether its time is useful. A rank that waits for its own threads
+    /// keeps other ranks waiting like one that computes.
+    pub fn useful_contexts(&self) -> Vec<bool> {
+        let of_classes = self.context_classes.iter().map(|it| it.is_useful());
+        let of_teams = team_waits(&self.input.profile.tree);
+        of_classes.zip(of_teams).map(|(useful, team)| useful || team).collect()
+    }
+
+    /// Returns the useful wall time of the communicating thread, in nanoseconds.
+    pub fn useful_ns(&self) -> u64 {
+        let is_useful = self.useful_contexts();
+        let values = self.phases.iter().flat_map(|phase| &phase.values);
+        let useful = values.filter(|(node, _)| is_useful[*node as usize]);
+        useful.map(|(_, value)| value.exclusive_ns).sum()
     }
 
     /// Returns a buffer for adding up this rank's work, to be reused for many instances.

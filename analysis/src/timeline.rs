@@ -2,8 +2,8 @@
 //! cells of a timeline (PPoPP20, Figure 10) and the time of losses.
 //!
 //! Process 0 sends a [`Plan`] to all processes. Each process fills a [`TimelineTotals`] with its
-//! ranks, and a reduction adds them up. One has at most [`MAX_ROWS`] rows, [`MAX_COLUMNS`] columns
-//! and [`MAX_WINDOWS`] windows, so its size does not depend on the number of ranks.
+//! ranks, and a reduction adds them up. One has at most [`MAX_ROWS`] rows, 256 columns and
+//! [`MAX_WINDOWS`] windows, so its size does not depend on the number of ranks.
 //!
 //! [`TimeSeries`]: plimsoll_collector::profile::TimeSeries
 //! [`MAX_ROWS`]: plimsoll_summary::timeline_file::MAX_ROWS
@@ -25,14 +25,11 @@ use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::metrics::NS_PER_S;
 use crate::rank::Rank;
 use crate::summary::Window;
-use crate::team_times::team_waits;
 
 use cells::{Cells, Part};
 pub use choice::{chosen, symptoms};
-use grid::Grid;
+pub use grid::Grid;
 
-/// Maximum number of columns of a timeline: the number of bins of a rank.
-const MAX_COLUMNS: u64 = 256;
 /// Maximum number of windows.
 const MAX_WINDOWS: u64 = 128;
 
@@ -60,9 +57,7 @@ impl Plan {
         wants_cells: bool,
         (chosen, symptoms): (Vec<NodeId>, Vec<NodeId>),
     ) -> Self {
-        let least_ns = elapsed_ns.div_ceil(MAX_COLUMNS);
-        let width_ns = bin_ns.max(least_ns).max(1);
-        let columns = Grid { width_ns, count: elapsed_ns.div_ceil(width_ns) };
+        let columns = Grid::of_run(elapsed_ns, bin_ns);
         let rows = if wants_cells { ranks.len().min(MAX_ROWS as u32) } else { 0 };
         let windows = columns.with_at_most(MAX_WINDOWS);
         Self { columns, windows, rows, ranks, alignment, chosen, symptoms }
@@ -128,18 +123,11 @@ pub fn add_up(
 impl TimelineTotals {
     /// Returns the values of one rank; `tree` holds the contexts that the plan names.
     pub fn of_rank(rank: &Rank<'_>, tree: &mut CanonicalTree, plan: &Plan) -> Self {
-        let profile = &rank.input.profile;
         let known = Known::of(rank, tree, plan);
-        let mut useful = vec![0; plan.windows.count as usize];
+        let useful = useful_by_window(rank, plan.windows, &plan.alignment);
         let mut in_symptoms = vec![vec![0; plan.windows.count as usize]; plan.symptoms.len()];
         let mut cells = plan.row(rank.input.rank).map(|row| (row, plan.columns.row()));
-        let run_begin_ns = plan.alignment.begin_ns(rank.input);
-        let run_end_ns = run_begin_ns.saturating_add_unsigned(profile.elapsed_ns);
-        let mut begin_ns = run_begin_ns;
-        for bin in &profile.times.bins {
-            let end_ns = begin_ns.saturating_add_unsigned(profile.times.width_ns).min(run_end_ns);
-            let useful_ns = known.useful_ns(bin);
-            plan.windows.spread(begin_ns, end_ns, useful_ns, |at, ns| useful[at] += ns);
+        for (bin, [begin_ns, end_ns]) in aligned_bins(rank, &plan.alignment) {
             for (symptom, ns) in known.in_symptoms(bin) {
                 let windows = &mut in_symptoms[symptom as usize];
                 plan.windows.spread(begin_ns, end_ns, ns, |at, ns| windows[at] += ns);
@@ -150,7 +138,6 @@ impl TimelineTotals {
                     plan.columns.spread(begin_ns, end_ns, part.ns, add);
                 }
             }
-            begin_ns = end_ns;
         }
         let windows = useful.into_iter().map(|ns| Useful { sum_ns: ns, max_ns: ns }).collect();
         let of_symptom = |windows: Vec<u64>| {
@@ -250,9 +237,36 @@ fn rows_of(ranks: &RankSet, rows: u32) -> Vec<TimelineRow> {
     (0..rows).map(row).collect()
 }
 
+/// Returns the bins of a rank with begin and end on the reference's clock, in nanoseconds.
+fn aligned_bins<'r>(
+    rank: &Rank<'r>,
+    alignment: &Alignment,
+) -> impl Iterator<Item = (&'r TimeBin, [i64; 2])> {
+    let input = rank.input;
+    let width_ns = input.profile.times.width_ns;
+    let mut begin_ns = alignment.begin_ns(input);
+    let run_end_ns = begin_ns.saturating_add_unsigned(input.profile.elapsed_ns);
+    input.profile.times.bins.iter().map(move |bin| {
+        let span = [begin_ns, begin_ns.saturating_add_unsigned(width_ns).min(run_end_ns)];
+        begin_ns = span[1];
+        (bin, span)
+    })
+}
+
+/// Returns the useful time of a rank in each window, in nanoseconds.
+pub fn useful_by_window(rank: &Rank<'_>, windows: Grid, alignment: &Alignment) -> Vec<u64> {
+    let mut useful = vec![0; windows.count as usize];
+    let is_useful = rank.useful_contexts();
+    for (bin, [begin_ns, end_ns]) in aligned_bins(rank, alignment) {
+        let known = bin.values.iter().filter(|(node, _)| is_useful[*node as usize]);
+        let useful_ns = known.map(|(_, ns)| ns).sum::<u64>() + bin.other_work_ns;
+        windows.spread(begin_ns, end_ns, useful_ns, |at, ns| useful[at] += ns);
+    }
+    useful
+}
+
 /// Properties of a rank's contexts.
 struct Known {
-    is_useful: Vec<bool>,
     is_wait: Vec<bool>,
     /// Index of the innermost chosen context on the path of each context.
     shown: Vec<Option<u16>>,
@@ -286,19 +300,11 @@ impl Known {
             on_path.extend((0..).zip(&plan.symptoms).find(is_own).map(|(own, _)| own));
             symptoms.push(on_path);
         }
-        let of = |is: fn(crate::labelling::ContextClass) -> bool| {
-            rank.context_classes.iter().map(|context_class| is(*context_class)).collect()
-        };
-        let mut is_useful: Vec<bool> = of(|it| it.is_useful());
-        for (useful, waits) in is_useful.iter_mut().zip(team_waits(&profile.tree)) {
-            *useful |= waits;
+        Self {
+            is_wait: rank.context_classes.iter().map(|it| !it.is_work()).collect(),
+            shown,
+            symptoms,
         }
-        Self { is_useful, is_wait: of(|it| !it.is_work()), shown, symptoms }
-    }
-
-    fn useful_ns(&self, bin: &TimeBin) -> u64 {
-        let useful = bin.values.iter().filter(|(node, _)| self.is_useful[*node as usize]);
-        useful.map(|(_, ns)| ns).sum::<u64>() + bin.other_work_ns
     }
 
     fn in_symptoms(&self, bin: &TimeBin) -> Vec<(u16, u64)> {

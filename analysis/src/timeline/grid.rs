@@ -6,16 +6,25 @@ use super::cells::Cell;
 
 /// Equal time spans of the run, from its begin on the reference's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Grid {
+pub struct Grid {
     /// Length of each span, in nanoseconds; not 0.
-    pub(super) width_ns: u64,
+    pub width_ns: u64,
     /// Number of spans.
-    pub(super) count: u64,
+    pub count: u64,
 }
 
+/// Maximum number of spans of a run: the number of bins of a rank.
+const MAX_SPANS: u64 = 256;
+
 impl Grid {
+    /// Returns the grid of a run of `elapsed_ns` nanoseconds with bins of `bin_ns` nanoseconds.
+    pub fn of_run(elapsed_ns: u64, bin_ns: u64) -> Self {
+        let width_ns = bin_ns.max(elapsed_ns.div_ceil(MAX_SPANS)).max(1);
+        Self { width_ns, count: elapsed_ns.div_ceil(width_ns) }
+    }
+
     /// Returns a grid of at most `most` spans, each made of whole spans of this one.
-    pub(super) fn with_at_most(self, most: u64) -> Self {
+    pub fn with_at_most(self, most: u64) -> Self {
         let each = self.count.div_ceil(most).max(1);
         Self { width_ns: self.width_ns * each, count: self.count.div_ceil(each) }
     }
@@ -26,7 +35,7 @@ impl Grid {
     }
 
     /// Returns begin and end of a span in nanoseconds; the run ends at `end_ns`.
-    pub(super) fn window(self, at: u64, end_ns: u64) -> (u64, u64) {
+    pub fn window(self, at: u64, end_ns: u64) -> (u64, u64) {
         let end = |at: u64| self.width_ns.saturating_mul(at).min(end_ns);
         (end(at), end(at + 1))
     }
