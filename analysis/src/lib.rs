@@ -43,6 +43,7 @@ pub mod owners;
 pub mod pairs;
 pub mod per_rank;
 mod phase_unification;
+pub mod population;
 pub mod queries;
 pub mod random;
 pub mod rank;
