@@ -27,6 +27,7 @@ use crate::mpmd::{self, Groups, Members, Tasks};
 use crate::owners::Owners;
 use crate::pairs::{Begin, MatrixAxis, Pairs, Wanted, Work};
 use crate::per_rank::{MAX_BYTES, Sheet};
+use crate::population::{self, Purpose};
 use crate::queries::Query;
 use crate::ranks::RankSet;
 use crate::segments::segments;
@@ -195,6 +196,23 @@ impl Conclusion {
         Comparison::all(&self.totals, &self.context_classes)
     }
 
+    /// Returns what the sample of ranks is for, with the request for their values; `None` if the job
+    /// samples no ranks.
+    pub fn population(&self, job: &JobInfo) -> Option<(Purpose, population::Plan)> {
+        let Self { totals, reference, .. } = self;
+        let purpose = Purpose::of(job, totals)?;
+        let clusters = self.clusters();
+        let members = clusters.clusters().iter().map(|cluster| &*cluster.members);
+        let alignment = totals.clocks.alignment(reference, totals.job.period_ns);
+        let plan = population::Plan::new(&purpose, totals, members, alignment);
+        Some((purpose, plan))
+    }
+
+    /// Returns the index of each context in the summary's tree.
+    pub fn places(&self) -> Vec<Option<u32>> {
+        places(&self.totals)
+    }
+
     /// Returns the request for the values of the run over time.
     pub fn plan(&self, wants_cells: bool) -> Plan {
         let Self { totals, reference, context_classes, findings, .. } = self;
@@ -287,6 +305,7 @@ pub fn summary(
         loops: loop_summary::shown(totals, &places, &alignment),
         clusters,
         biclusters: biclusters.iter().map(|group| group.shown(&places)).collect(),
+        population: None,
         thread_clusters: thread_clusters::shown(totals, context_classes),
         threads: totals.threads.shown(totals, context_classes, &places),
         clocks: totals.clocks.conclude(reference, totals.job.kept_period_ns),

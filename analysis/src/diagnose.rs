@@ -21,6 +21,7 @@ use crate::input::{JobInfo, RankInput};
 use crate::mpmd::{self, Members};
 use crate::pairs;
 use crate::per_rank::{self, Columns, Sheet, Table};
+use crate::population;
 use crate::queries::ask;
 use crate::rank::{Rank, why_unusable};
 use crate::rules::Rules;
@@ -124,17 +125,25 @@ pub fn diagnose_into(
     let answers = root_only(comm, &mut failure, groups::ask(comm, &ranks, divergences))?;
     let members = conclusion.as_mut().zip(answers).map(|(it, answers)| it.form_groups(answers));
     let sheet = table.is_some().then(|| conclusion.as_ref().and_then(Conclusion::sheet)).flatten();
+    let population = conclusion.as_ref().and_then(|conclusion| conclusion.population(job));
     let root_values = to_all(&failure).map(|()| {
         conclusion.as_ref().map(|conclusion| RootBroadcast {
             contexts: conclusion.contexts(),
             clusters: conclusion.clusters(),
             comparisons: conclusion.comparisons(),
+            population: population.as_ref().map(|(_, plan)| plan.clone()),
             columns: sheet.as_ref().map(|sheet| sheet.columns().clone()),
             members: members.unwrap_or_default(),
         })
     });
-    let RootBroadcast { mut contexts, clusters, comparisons, columns, members } =
-        broadcast(comm, root_values)?;
+    let RootBroadcast {
+        mut contexts,
+        clusters,
+        comparisons,
+        population: sample_plan,
+        columns,
+        members,
+    } = broadcast(comm, root_values)?;
     let groups = mpmd::add_up(comm, &ranks, &agreed, &mut contexts, &members);
     let groups = root_only(comm, &mut failure, groups)?;
     let even = slow_places::add_up(comm, &ranks, &agreed, &mut contexts, &slow_places);
@@ -161,10 +170,14 @@ pub fn diagnose_into(
     let over_time = root_only(comm, &mut failure, over_time)?;
     let clusters = clusters::shown(comm, &local, &mut contexts, &clusters);
     let biclusters = biclusters::find(comm, &local, &mut contexts, &comparisons);
+    let moments = match &sample_plan {
+        Some(plan) => population::add_up(comm, &ranks, &mut contexts, plan),
+        None => Ok(None),
+    };
     let mut rows_error = None;
     if let Some(columns) = columns {
         // All processes wait for process 0's requests for rows, even if an earlier step failed.
-        let all_ok = answers.is_ok() && clusters.is_ok() && biclusters.is_ok();
+        let all_ok = answers.is_ok() && clusters.is_ok() && biclusters.is_ok() && moments.is_ok();
         let wanted: Option<(&Sheet, &mut dyn Table)> = match (&sheet, &mut table) {
             (Some(sheet), Some(table)) if all_ok => Some((sheet, &mut **table)),
             _ => None,
@@ -173,6 +186,9 @@ pub fn diagnose_into(
     }
     let answers = answers?.zip(clusters?);
     let biclusters = biclusters?;
+    let sampled = population
+        .zip(moments?)
+        .map(|((purpose, plan), moments)| population::conclude(purpose, &plan, &moments, job));
     let timeline = conclusion.as_ref().zip(over_time.as_ref());
     let timeline = timeline.and_then(|(conclusion, over_time)| conclusion.timeline(over_time));
     let untimed = timeline.zip(table).and_then(|(timeline, table)| attach(&timeline, table).err());
@@ -181,7 +197,12 @@ pub fn diagnose_into(
     drop(ranks);
     drop((local, contexts));
     let mut summary = conclusion.zip(answers).map(|(conclusion, (answers, clusters))| {
-        summary(&conclusion, (&answers, &differences), (clusters, &biclusters), &over_time, job)
+        let answers = (&answers[..], &differences);
+        let mut summary = summary(&conclusion, answers, (clusters, &biclusters), &over_time, job);
+        if let Some(sampled) = sampled {
+            sampled.add_to(&mut summary, &conclusion.places());
+        }
+        summary
     });
     if let Some(summary) = &mut summary {
         summary.notes.extend(noted);
@@ -221,6 +242,8 @@ struct RootBroadcast {
     clusters: Finished,
     /// Inputs of the search for contexts and ranks that vary together.
     comparisons: Vec<Comparison>,
+    /// Request for the variance of the ranks; `None` if the job samples no ranks.
+    population: Option<population::Plan>,
     /// Columns of the table; `None` without a table.
     columns: Option<Columns>,
     /// Members of each process group; all processes add up the values of these groups.

@@ -7,7 +7,7 @@ use plimsoll_collector::profile::ProcessProfile;
 use serde::{Deserialize, Serialize};
 
 use crate::rules::Rules;
-use crate::summary::{Memory, Mpi};
+use crate::summary::{Memory, Mpi, Population};
 
 /// One rank, as the collector of its node hands it on.
 #[derive(Clone, Debug)]
@@ -76,6 +76,10 @@ pub struct JobInfo {
     /// The user's label rules.
     #[serde(default)]
     pub rules: Rules,
+    /// Ranks that were chosen at random to keep their samples, if these are the only ranks; `None`
+    /// while the spool holds all ranks.
+    #[serde(default)]
+    pub population: Option<Population>,
     /// Sentences about the limits of this measurement.
     pub notes: Vec<String>,
 }

@@ -83,6 +83,7 @@ impl Accumulator {
             sum_s: self.sum as f64 / NS_PER_S,
             stddev_s: self.variance(ranks).sqrt() / NS_PER_S,
             ranks: self.ranks,
+            estimate: None,
         }
     }
 
@@ -129,6 +130,7 @@ mod tests {
             sum_s: 8.0,
             stddev_s: 2.0,
             ranks: 2,
+            estimate: None,
         };
         assert_eq!(metric, truth);
         assert_eq!(Accumulator::default().finalize(4).min_observed_s, None);

@@ -9,9 +9,11 @@ use plimsoll_spool::SpoolError;
 use serde::{Deserialize, Serialize};
 
 use crate::input::{Cost, JobInfo, RankClock, RankInput};
+use crate::population::sampled_ranks;
 use crate::ranks::RankSet;
+use crate::settings::Trace;
 pub use crate::summary::KILLED;
-use crate::summary::{Loop, Summary};
+use crate::summary::{Loop, Population, Summary};
 
 /// Maximum number of slow ranks kept for one loss.
 const MAX_SLOW_RANKS: usize = 16;
@@ -73,6 +75,30 @@ impl SpoolNote {
     }
 }
 
+/// Ranks that keep their samples once the report is written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Kept {
+    /// The ranks.
+    pub ranks: RankSet,
+    /// Population that the ranks are a random sample of; `None` if they were not chosen at random.
+    pub population: Option<Population>,
+}
+
+impl Kept {
+    /// Returns the ranks of a run with a report that keep their samples; `None` if all do.
+    pub fn of(trace: Trace, summary: &Summary) -> Option<Self> {
+        let kept = match trace {
+            Trace::Clusters => Self { ranks: representative_ranks(summary), population: None },
+            Trace::Sample(_) => {
+                let population = summary.population.clone()?;
+                Self { ranks: sampled_ranks(&population), population: Some(population) }
+            }
+            Trace::Off | Trace::All => return None,
+        };
+        (kept.ranks.len() < summary.run.ranks).then_some(kept)
+    }
+}
+
 /// Returns the ranks that represent the run: the representative of each cluster, up to 16 slow
 /// ranks of each loss, the first of the ranks that wait for them, and the rank of each loop with
 /// described iterations.
@@ -92,13 +118,15 @@ pub fn representative_ranks(summary: &Summary) -> RankSet {
     of_clusters.chain(of_losses).chain(of_loops).collect()
 }
 
-/// Reduces a completed spool to the ranks in `kept`, and removes it if it has none of them. `path`
+/// Reduces a completed spool to the ranks that keep their samples, and removes it if it has none of
+/// them. `path`
 /// lacks the file name extension. After an error the spool is unchanged.
-pub fn keep_ranks(path: &Path, kept: &RankSet) -> Result<(), SpoolError> {
+pub fn keep_ranks(path: &Path, Kept { ranks, population }: &Kept) -> Result<(), SpoolError> {
     keep(path, |note| {
         let mut note: SpoolNote = serde_json::from_value(note)?;
-        note.ranks.retain(|rank| kept.contains(rank.rank));
-        note.kept = Some(kept.clone());
+        note.ranks.retain(|rank| ranks.contains(rank.rank));
+        note.kept = Some(ranks.clone());
+        note.job.population.clone_from(population);
         let pids = note.ranks.iter().map(|rank| rank.pid).collect();
         Ok(SpoolSelection { pids, note: serde_json::to_value(&note)? })
     })

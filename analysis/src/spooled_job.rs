@@ -111,9 +111,13 @@ impl SpooledJob {
                 found if found == kept => "them alone".to_owned(),
                 found => format!("those that are found, {found}"),
             };
+            let how = match &info.population {
+                Some(_) => "chosen at random, PLIMSOLL_TRACE=sample",
+                None => "PLIMSOLL_TRACE=clusters",
+            };
             info.notes.push(format!(
-                "Of {} ranks, the samples of {kept} were kept: this is of {of} \
-                 (PLIMSOLL_TRACE=clusters). The report of the run itself is of all.",
+                "Of {} ranks, the samples of {kept} were kept: this is of {of} ({how}). The report of \
+                 the run itself is of all.",
                 self.size
             ));
         }

@@ -399,6 +399,7 @@ pub fn job() -> JobInfo {
         death: None,
         settings: BTreeMap::new(),
         rules: Rules::default(),
+        population: None,
         notes: Vec::new(),
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use plimsoll_analysis::spooled::keep_ranks;
+use plimsoll_analysis::spooled::{Kept, keep_ranks};
 use plimsoll_collector::digest::Digest;
 use plimsoll_spool::{FrameInfo, HEADER_BYTES, Kind, SpoolReader};
 use plimsoll_tests::artifacts::artifacts;
@@ -126,7 +126,8 @@ fn what_stays_of_a_spool_is_as_it_was() {
     let copied = Scratch::new("kept");
     let some = copied.path().join("rank0.spool");
     fs::copy(&whole, &some).expect("there is room for a copy");
-    keep_ranks(&some, &[1, 3].into_iter().collect()).expect("a spool of ours");
+    let ranks = Kept { ranks: [1, 3].into_iter().collect(), population: None };
+    keep_ranks(&some, &ranks).expect("a spool of ours");
     let [mut all, mut kept] = [&whole, &some].map(|path| Digest::open(path).expect("a spool"));
     let processes = kept.processes();
     assert_eq!((all.processes().len(), processes.len()), (4, 2));

@@ -42,6 +42,7 @@ mod rhythms;
 mod run_series;
 mod running;
 mod runtimes;
+mod sampled_ranks;
 mod selection;
 mod sessions;
 mod settings;

@@ -11,6 +11,7 @@ mod loop_sentences;
 pub mod output;
 mod page;
 mod patterns;
+mod population_sentences;
 mod region_lines;
 mod sentence;
 mod text;

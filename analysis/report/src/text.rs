@@ -5,6 +5,7 @@ use super::counter_lines::counters;
 use super::loop_sentences::hottest;
 use super::page::{Page, TIED};
 use super::patterns::patterns;
+use super::population_sentences::population;
 use super::region_lines::regions;
 use super::sentence::{caused_by, difference, further_causes, gist, happens, seen_in, waited_for};
 use super::{WIDTH, tree_text};
@@ -26,7 +27,7 @@ pub fn text(summary: &Summary) -> String {
     let mut page = head(summary);
     // The end is longest with all losses in it. After this first layout the number of shown losses
     // is known.
-    let room = TEXT_LINES - tail(summary, summary.losses.len()).len() - 1;
+    let room = TEXT_LINES.saturating_sub(tail(summary, summary.losses.len()).len() + 1);
     let mut shown = 0;
     if !summary.losses.is_empty() {
         shown = append_losses(&mut page, summary, room);
@@ -276,6 +277,9 @@ fn tail(summary: &Summary, shown: usize) -> Page {
     }
     if let Some(clusters) = rank_clusters(summary) {
         page.paragraph("Clusters   ", &clusters, 3);
+    }
+    if let Some(population) = population(summary) {
+        page.paragraph("Sampled    ", &population, 3);
     }
     for pattern in patterns(summary) {
         page.paragraph("Patterns   ", &pattern, 2);

@@ -5,7 +5,7 @@ use super::region_lines::table;
 use super::sentence::words;
 use super::{WIDTH, text::headline};
 use plimsoll_summary::phrase::{frame, frame_with_place};
-use plimsoll_summary::{FrameKind, Label, Summary, Tree, TreeNode};
+use plimsoll_summary::{Estimate, FrameKind, Label, Metric, Summary, Tree, TreeNode};
 
 /// Minimum time of a shown context, as a fraction of the total time.
 const MIN_FRACTION: f64 = 0.005;
@@ -31,17 +31,17 @@ pub fn tree(summary: &Summary) -> String {
 
 /// Returns the hottest contexts, on at most `lines` lines with the heading.
 pub fn view(tree: &Tree, lines: usize) -> Page {
-    let total_s: f64 = roots(tree).map(|root| root.inclusive.mean_s).sum();
+    let total_s: f64 = roots(tree).map(time_s).sum();
     // The index of a parent is smaller and its time is not, so each context is preceded by its
     // callers.
     let mut hottest: Vec<usize> = (0..tree.nodes.len())
         .filter(|index| {
-            let time_s = tree.nodes[*index].inclusive.mean_s;
+            let time_s = time_s(&tree.nodes[*index]);
             time_s > 0.0 && time_s >= total_s * MIN_FRACTION
         })
         .collect();
     hottest.sort_by(|a, b| {
-        let time_s = |index: &usize| tree.nodes[*index].inclusive.mean_s;
+        let time_s = |index: &usize| time_s(&tree.nodes[*index]);
         time_s(b).total_cmp(&time_s(a)).then(a.cmp(b))
     });
     // Chains share a line, so more contexts than lines may fit: search the largest number that
@@ -75,18 +75,24 @@ fn draw(tree: &Tree, shown: &[usize], total_s: f64) -> Page {
         }
     }
     let mut page = Page::new(WIDTH);
-    page.line("   seconds       %  calling context (mean over ranks, with all that it calls)");
+    let is_estimated = tree.nodes.iter().any(|node| node.inclusive.estimate.is_some());
+    page.line(match is_estimated {
+        true => "   seconds    +- %       %  calling context (estimated mean over all ranks)",
+        false => "   seconds       %  calling context (mean over ranks, with all that it calls)",
+    });
     // The stack ends with the next context to draw. An explicit stack, because trees can be deeper
     // than the call stack allows.
     open.reverse();
     while let Some((mut index, depth)) = open.pop() {
-        let time_s = tree.nodes[index].inclusive.mean_s;
+        let own_s = time_s(&tree.nodes[index]);
         let indent = (2 * depth).min(MAX_INDENT);
-        let mut line = format!("{time_s:10.2} {:7.1}  {:indent$}", 100.0 * time_s / total_s, "");
+        let error = if is_estimated { error_column(&tree.nodes[index]) } else { String::new() };
+        let part = 100.0 * own_s / total_s;
+        let mut line = format!("{own_s:10.2}{error} {part:7.1}  {:indent$}", "");
         line.push_str(&name(tree, index));
         while let [child] = children[index][..] {
             let link = format!(" > {}", name(tree, child));
-            let same = tree.nodes[child].inclusive.mean_s >= SAME_FRACTION * time_s;
+            let same = time_s(&tree.nodes[child]) >= SAME_FRACTION * own_s;
             if !same || line.len() + link.len() > WIDTH {
                 break;
             }
@@ -97,6 +103,22 @@ fn draw(tree: &Tree, shown: &[usize], total_s: f64) -> Page {
         open.extend(children[index].iter().rev().map(|child| (*child, depth + 1)));
     }
     page
+}
+
+/// Returns the mean inclusive time over all ranks: the estimate, if the ranks are a sample.
+fn time_s(node: &TreeNode) -> f64 {
+    let Metric { mean_s, estimate, .. } = node.inclusive;
+    estimate.map_or(mean_s, |estimate| estimate.mean_s)
+}
+
+/// Returns the column with the half-width of the interval in percent of the mean.
+fn error_column(node: &TreeNode) -> String {
+    match node.inclusive.estimate {
+        Some(Estimate { mean_s, high_s, .. }) if mean_s > 0.0 => {
+            format!(" {:7.1}", 100.0 * (high_s - mean_s) / mean_s)
+        }
+        _ => " ".repeat(8),
+    }
 }
 
 fn name(tree: &Tree, index: usize) -> String {

@@ -6,7 +6,7 @@ mod summaries;
 use std::path::Path;
 
 use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
-use plimsoll_summary::{Bicluster, LossKind, Summary, WorkDifferenceKind};
+use plimsoll_summary::{Bicluster, Estimate, LossKind, Summary, WorkDifferenceKind};
 
 const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
 
@@ -132,6 +132,70 @@ fn contexts_and_ranks_that_vary_together_are_a_sentence() {
     assert!(text.contains("Patterns ranks 12-15 spend more time than the others in "), "{text}");
     assert!(text.contains("and 1 further context: 62 % of the variance among ranks."), "{text}");
     assert!(text.contains("Patterns rank 3 spends less time than the others in "), "{text}");
+}
+
+#[test]
+fn sampled_ranks_and_their_precision_are_a_sentence() {
+    let mut summary = summaries::imbalance();
+    let mut population = summaries::population();
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // In the digest of the spool, with intervals.
+    summary.population = Some(population.clone());
+    let found = words(&text(&summary));
+    let choice = "4 of ranks 0-11; 2 of ranks 12-15 (random choice, seed 2271560481).";
+    assert!(found.contains(&format!("Sampled 6 of 16 ranks stand for all: {choice}")), "{found}");
+    let intervals = "With 95 % confidence, a rank on average computes for 59.4 s to 60.6 s, and \
+                     spends 59.4 s to 60.6 s in ";
+    assert!(found.contains(intervals), "{found}");
+    // In the report of the job, which knows the means.
+    let metrics = population.metrics.iter_mut().map(|metric| &mut metric.time);
+    metrics.for_each(|time| (time.low_s, time.high_s) = (None, None));
+    summary.population = Some(population.clone());
+    let found = words(&text(&summary));
+    assert!(
+        found.contains(&format!("Sampled 6 of 16 ranks keep their samples: {choice}")),
+        "{found}"
+    );
+    let precision = "With 95 % confidence, their means are within 1.0 % of those of all ranks \
+                     (asked: 3.0 %).";
+    assert!(found.contains(precision), "{found}");
+    // If nothing less suffices, all ranks are kept.
+    population.achieved_error = Some(0.0);
+    summary.population = Some(population.clone());
+    assert!(words(&text(&summary)).contains("Fewer would not have the precision that is asked."));
+    // If a cluster has lost all its ranks.
+    population.achieved_error = None;
+    population.metrics.clear();
+    summary.population = Some(population);
+    assert!(words(&text(&summary)).contains("Nothing can be said of the others."));
+    assert!(!text(&summaries::imbalance()).contains("Sampled"));
+}
+
+#[test]
+fn the_tree_of_sampled_ranks_has_estimates_with_their_errors() {
+    let mut summary = summaries::imbalance();
+    let [exact, _] = [&summary; 2].map(tree);
+    let node = &mut summary.tree.nodes[0].inclusive;
+    node.estimate = Some(Estimate { mean_s: 200.0, low_s: 190.0, high_s: 210.0 });
+    let estimated = tree(&summary);
+    assert!(exact.contains("(mean over ranks, "), "{exact}");
+    assert!(estimated.contains("(estimated mean over all ranks)"), "{estimated}");
+    assert!(estimated.contains("    200.00     5.0   100.0  main"), "{estimated}");
+}
+
+/// Everything that a report can say at its end, at once.
+#[test]
+fn a_report_with_everything_in_it_still_fits() {
+    let (mut summary, all) = (summaries::overfull(), summaries::maximal());
+    summary.population = all.population;
+    summary.counters = all.counters;
+    summary.thread_clusters = vec![all.thread_clusters[0].clone(); 9];
+    summary.biclusters = vec![all.biclusters[0].clone(); 9];
+    summary.loops = vec![all.loops[0].clone(); 9];
+    summary.clusters = all.clusters;
+    summary.notes.iter_mut().for_each(|note| *note = note.repeat(30));
+    let lines = text(&summary).lines().count();
+    assert!(lines <= TEXT_LINES, "{lines}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod parts;
 mod patterns;
 mod places;
 mod rules;
+mod samples;
 mod teams;
 mod thresholds;
 mod transfers;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Label;
+use super::{Estimate, Label};
 
 /// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -129,4 +129,8 @@ pub struct Metric {
     pub stddev_s: f64,
     /// Number of ranks with the context.
     pub ranks: u32,
+    /// Mean over all ranks of the job, where these are a random sample of them and the context is
+    /// significant; otherwise `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
 }

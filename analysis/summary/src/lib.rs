@@ -26,6 +26,7 @@ pub mod ranks;
 pub mod report_names;
 mod run;
 mod run_structure;
+mod sampled_population;
 pub mod settings;
 pub mod timeline_file;
 mod wire;
@@ -56,6 +57,9 @@ pub use run_structure::{
     Bicluster, ClockMethod, Clocks, Distinction, IterationCluster, IterationInstance,
     IterationSlice, Iterations, Loop, Phase, PhaseKind, RankCluster, RankGroup, SideFile,
     ThreadCluster,
+};
+pub use sampled_population::{
+    Estimate, Population, Quantity, SampledMean, SampledMetric, SampledWindow, Stratum,
 };
 pub use wire::{check_indices, read_keys};
 
@@ -104,6 +108,10 @@ pub struct Summary {
     /// first.
     #[serde(default)]
     pub biclusters: Vec<Bicluster>,
+    /// Ranks that keep their samples, and how precisely they stand for all; `None` without
+    /// PLIMSOLL_TRACE=sample.
+    #[serde(default)]
+    pub population: Option<Population>,
     /// Clusters of threads that do not communicate, the largest first.
     #[serde(default)]
     pub thread_clusters: Vec<ThreadCluster>,

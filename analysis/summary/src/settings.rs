@@ -6,6 +6,7 @@
 mod event_names;
 pub mod quantity;
 mod rank_filter;
+mod sampling_request;
 mod settings_table;
 mod warning;
 
@@ -17,10 +18,11 @@ use crate::glob::Glob;
 pub use event_names::{EventChoice, MAX_EVENTS};
 pub use quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 pub use rank_filter::RankFilter;
+pub use sampling_request::SamplingRequest;
 use settings_table::Reading;
 pub use settings_table::{
     LABELS, LIBRARY, MAX_PERIOD_NS, METRICS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, RANKS,
-    ROOT_PID, State, TABLE, THREADS, Variable,
+    ROOT_PID, State, TABLE, THREADS, TRACE, Variable,
 };
 pub use warning::Warning;
 
@@ -62,12 +64,15 @@ impl Default for Formats {
 }
 
 /// Extent of the samples kept on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trace {
     /// Nothing.
     Off,
     /// Some ranks if the run has a report; otherwise all.
     Clusters,
+    /// Randomly chosen ranks that suffice for this precision if the run has a report; otherwise
+    /// all.
+    Sample(SamplingRequest),
     /// All ranks.
     All,
 }

@@ -65,7 +65,7 @@ fn another_json_file_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 26] = [
+const ADDED: [&str; 28] = [
     "threads",
     "thread_times",
     "windows",
@@ -80,6 +80,8 @@ const ADDED: [&str; 26] = [
     "late_samples",
     "thread_clusters",
     "biclusters",
+    "population",
+    "estimate",
     "counters",
     "openmp",
     "communication",

@@ -73,6 +73,7 @@ impl Job {
             death: None,
             settings,
             rules,
+            population: None,
             notes: state.mpi.iter().filter_map(|side| side.apart.clone()).collect(),
         }
     }

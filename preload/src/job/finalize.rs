@@ -7,7 +7,7 @@ use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_analysis::diagnose::diagnose_into;
 use plimsoll_analysis::input::JobInfo;
 use plimsoll_analysis::per_rank::Table;
-use plimsoll_analysis::spooled::representative_ranks;
+use plimsoll_analysis::spooled::Kept;
 use plimsoll_comm::communicator::{Alone, Communicator};
 use plimsoll_comm::mpi::joint::{PANIC, jointly};
 use plimsoll_report::output::Side;
@@ -209,18 +209,17 @@ impl Job {
         let table = side.as_mut().map(|side| side as &mut dyn Table);
         let summary =
             count_as(MemoryKind::Analysis, || diagnose_into(holders, inputs, &info, table));
-        let told = summary.map_err(|error| error.to_string())?.and_then(|mut summary| {
+        let kept = summary.map_err(|error| error.to_string())?.and_then(|mut summary| {
             summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
             self.add_memory(&mut summary.collection, collected);
             termination::advance();
             let scope = Scope { ranks: size, part: None, speak: true };
-            let some =
-                Some(representative_ranks(&summary)).filter(|some| some.len() < summary.run.ranks);
+            let kept = Kept::of(self.settings.trace, &summary);
             let is_written = write_report::write(self, summary, side, &scope);
             // Without a report, all samples stay on disk, since nothing else remains of the run.
-            some.filter(|_| is_written)
+            kept.filter(|_| is_written)
         });
-        self.thin_spool(holders, told, spool);
+        self.thin_spool(holders, kept, spool);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_analysis::input::{Cost, JobInfo};
 use plimsoll_analysis::rules::Rules;
-use plimsoll_analysis::spooled::{KILLED, RankNote, SpoolNote, keep_ranks};
+use plimsoll_analysis::spooled::{KILLED, Kept, RankNote, SpoolNote, keep_ranks};
 use plimsoll_comm::communicator::{Communicator, CommunicatorError, broadcast};
 use plimsoll_comm::mpi::node::NodeRank;
 use plimsoll_comm::mpi::{MpiCommunicator, launcher};
@@ -13,7 +13,6 @@ use plimsoll_report::output::{NameFields, Target, claim_folder};
 use plimsoll_spool::SpoolError;
 use plimsoll_summary::error::Error;
 use plimsoll_summary::printable::path as shown;
-use plimsoll_summary::ranks::RankSet;
 use plimsoll_summary::settings::Trace;
 use plimsoll_sys::own_files::create_own_folder;
 use serde::{Deserialize, Serialize};
@@ -152,7 +151,7 @@ impl Job {
                 );
                 None
             }
-            Trace::Clusters | Trace::All => {
+            Trace::Clusters | Trace::Sample(_) | Trace::All => {
                 self.claim(world.size(), None).map_err(|error| complain(&error)).ok()
             }
         };
@@ -192,17 +191,15 @@ impl Job {
         *self.claimed.lock() = None;
     }
 
-    /// Reduces a finished spool to the representative ranks in `representatives`. Keeps all ranks
-    /// if process 0 has no report (`representatives` is `None`) or the user asked for all ranks
-    /// (PLIMSOLL_TRACE). Collective over the holders of profiles.
+    /// Reduces a finished spool to the ranks that process 0 names in `kept`; keeps all ranks if
+    /// process 0 names none. Collective over the holders of profiles.
     pub(super) fn thin_spool(
         &self,
         holders: &dyn Communicator,
-        representatives: Option<RankSet>,
+        kept: Option<Kept>,
         spool: Option<PathBuf>,
     ) {
-        let representatives = representatives.filter(|_| self.settings.trace == Trace::Clusters);
-        let kept: RankSet = match broadcast(holders, Ok(Some(representatives))) {
+        let kept: Kept = match broadcast(holders, Ok(Some(kept))) {
             Ok(Some(kept)) => kept,
             Ok(None) => return,
             Err(error) => return log::debug(|| format!("all ranks stay in the spool: {error}")),

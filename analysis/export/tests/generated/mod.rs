@@ -138,6 +138,7 @@ fn metric(times: &[f64]) -> Metric {
         sum_s,
         stddev_s: 0.0,
         ranks: observed.count() as u32,
+        estimate: None,
     }
 }
 

@@ -8,6 +8,7 @@ use std::path;
 use super::event_names::parse_events;
 use super::quantity::{format_duration_ns, parse_boolean, parse_duration_ns, parse_size_bytes};
 use super::rank_filter::RankFilter;
+use super::sampling_request::SamplingRequest;
 use super::{ClockChoice, Formats, MarksChoice, Settings, ThreadsChoice, Trace};
 use crate::derived_metric::DerivedMetric;
 use crate::glob::Glob;
@@ -80,6 +81,8 @@ pub const MAX_PERIOD_NS: u64 = 10_000_000_000;
 /// Minimum memory per rank, in bytes: the smallest ring and a small context tree.
 pub const MIN_MEMORY_BYTES: u64 = 1 << 20;
 
+/// Name of the variable with the ranks that keep their samples.
+pub const TRACE: &str = "PLIMSOLL_TRACE";
 /// Name of the variable with derived metrics.
 pub const METRICS: &str = "PLIMSOLL_METRICS";
 /// Name of the variable with the file of label rules.
@@ -149,21 +152,15 @@ pub static TABLE: [Variable; 21] = [
         read: read_formats,
     },
     Variable {
-        name: "PLIMSOLL_TRACE",
+        name: TRACE,
         default: "clusters",
         placeholder: "WHAT",
-        meaning: "Spool of samples: off, clusters (one rank of each cluster is kept), all",
-        expected: "off, clusters or all",
+        meaning: "Spool of samples: off, clusters (one rank of each cluster is kept), \
+                  sample:confidence=95%,error=3% (random ranks, enough for this precision), all",
+        expected: "off, clusters, all, or sample:confidence=95%,error=3% (confidence from 50% to \
+                   99.9%, error from 0.1% to 50%)",
         state: State::Implemented,
-        read: |settings, value| {
-            settings.trace = match text(value).as_str() {
-                "off" => Trace::Off,
-                "clusters" => Trace::Clusters,
-                "all" => Trace::All,
-                _ => return Reading::Unreadable,
-            };
-            Reading::Taken
-        },
+        read: read_trace,
     },
     Variable {
         name: "PLIMSOLL_COUNTERS",
@@ -415,6 +412,21 @@ fn read_formats(settings: &mut Settings, value: &OsStr) -> Reading {
         }
     }
     settings.formats = formats;
+    Reading::Taken
+}
+
+fn read_trace(settings: &mut Settings, value: &OsStr) -> Reading {
+    let value = text(value);
+    settings.trace = match value.as_str() {
+        "off" => Trace::Off,
+        "clusters" => Trace::Clusters,
+        "all" => Trace::All,
+        _ => match SamplingRequest::parse(&value) {
+            Some(Ok(request)) => Trace::Sample(request),
+            Some(Err(reason)) => return Reading::Wrong { reason },
+            None => return Reading::Unreadable,
+        },
+    };
     Reading::Taken
 }
 

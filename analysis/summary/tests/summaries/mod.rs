@@ -34,7 +34,16 @@ pub fn loop_at(name: &str, file: &str, line: u32) -> Frame {
 
 fn metric(mean_s: f64, min_s: f64, max_s: f64, ranks: u32) -> Metric {
     let (sum_s, stddev_s) = (mean_s * f64::from(ranks), (max_s - min_s) / 4.0);
-    Metric { mean_s, min_s, min_observed_s: Some(min_s), max_s, sum_s, stddev_s, ranks }
+    Metric {
+        mean_s,
+        min_s,
+        min_observed_s: Some(min_s),
+        max_s,
+        sum_s,
+        stddev_s,
+        ranks,
+        estimate: None,
+    }
 }
 
 /// A tree from its contexts in depth-first order: depth, frame, label, and mean, least, most time.
@@ -105,6 +114,7 @@ pub fn minimal() -> Summary {
         loops: vec![],
         clusters: vec![],
         biclusters: vec![],
+        population: None,
         thread_clusters: vec![],
         threads: ProcessThreads::default(),
         clocks: Clocks {
@@ -683,6 +693,11 @@ pub fn maximal() -> Summary {
     node.blame_fraction = Some(0.5);
     node.counters = BTreeMap::from([("cycles".into(), 1.0e12)]);
     node.thread_times = BTreeMap::from([("slowest".into(), 60.0)]);
+    for node in &mut summary.tree.nodes {
+        let estimate = Some(Estimate { mean_s: 2.0, low_s: 1.75, high_s: 2.25 });
+        (node.inclusive.estimate, node.exclusive.estimate) = (estimate, estimate);
+    }
+    summary.population = Some(population());
     summary.notes = vec!["Something fell back.".into()];
     summary
 }
@@ -722,5 +737,35 @@ fn threads_of_processes() -> ProcessThreads {
         }],
         unlisted: 15,
         distinction: Some(ThreadDistinction { node: 1, path, slowest_s: 50.0, fastest_s: 5.0 }),
+    }
+}
+
+/// A sample of 6 of 16 ranks, as a digest shows it.
+pub fn population() -> Population {
+    let mean = |mean_s: f64| SampledMean {
+        mean_s,
+        low_s: Some(0.99 * mean_s),
+        high_s: Some(1.01 * mean_s),
+        error: Some(0.01),
+        required: Some(5),
+    };
+    let metric = |quantity, node| SampledMetric { quantity, node, time: mean(60.0) };
+    let stratum = |ranks: &str, sampled: &str, variance| Stratum {
+        ranks: ranks.into(),
+        sampled: sampled.into(),
+        variance,
+    };
+    Population {
+        strata: vec![stratum("0-11", "3,7-8,10", 0.25), stratum("12-15", "12,15", 0.0)],
+        confidence: 0.95,
+        error: 0.03,
+        seed: 2_271_560_481,
+        achieved_error: Some(0.01),
+        metrics: vec![
+            metric(Quantity::Work, None),
+            metric(Quantity::Inclusive, Some(1)),
+            metric(Quantity::Exclusive, Some(2)),
+        ],
+        windows: vec![SampledWindow { begin_s: 0.0, end_s: 60.0, time: mean(30.0) }],
     }
 }
