@@ -1,14 +1,14 @@
 //! Queries for the ranks that a loss concerns. Totals hold the time of the slowest rank, not its
 //! number, so process 0 queries all ranks and every collector answers for its own.
 
-use plimsoll_collector::profile::{PhaseProfile, RegionProfile};
+use plimsoll_collector::profile::PhaseProfile;
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Step, find};
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::rank::Rank;
 use crate::ranks::RankSet;
-use crate::team_times::TeamTimes;
+use crate::team_times::{TeamTimes, imbalance_ns};
 
 /// A time of one rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
             let node = find(&rank.input.profile.tree, path);
             let regions = rank.input.profile.openmp.regions.iter();
             let here = regions.filter(|region| region.is_main && Some(region.node) == node);
-            here.map(RegionProfile::imbalance_ns).sum()
+            here.map(imbalance_ns).sum()
         }
         Quantity::SerialWork => TeamTimes::of(rank).map_or(0, |times| times.serial_gain_ns()),
         Quantity::RunDelay => {

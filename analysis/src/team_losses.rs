@@ -14,7 +14,7 @@ use crate::finding::{Finding, half_query};
 use crate::frame_classes::is_loop;
 use crate::imbalance::Cause;
 use crate::job_totals::Host;
-use crate::metrics::NS_PER_S;
+use crate::metrics::{Accumulator, NS_PER_S};
 use crate::openmp_totals::RegionSums;
 use crate::owners::Owners;
 use crate::queries::Quantity;
@@ -53,13 +53,15 @@ fn of_region(
     if let Some(finding) = short_tasks(totals, owners, node, region) {
         return Some(finding);
     }
+    let imbalance = totals.teams.imbalance.get(&node).copied().unwrap_or_default();
+    let uneven_ns = imbalance.sum as f64;
     let overhead_ns = overhead_ns(region);
     let is_fine = sums.mean_work_ns < MAX_FINE_REGION_NS.saturating_mul(sums.instances)
         && overhead_ns >= MIN_FINE_OVERHEAD_FRACTION * sums.elapsed_ns as f64;
     let (kind, lost_ns) = match is_fine {
         // The threads of a short region are uneven because they begin one after another.
-        true => (LossKind::FineGrainedRegions, overhead_ns + sums.imbalance_ns() as f64),
-        false => (LossKind::ThreadImbalance, sums.imbalance_ns() as f64),
+        true => (LossKind::FineGrainedRegions, overhead_ns + uneven_ns),
+        false => (LossKind::ThreadImbalance, uneven_ns),
     };
     let mean_ns = lost_ns / f64::from(ranks.max(1));
     let place = match is_fine {
@@ -70,7 +72,7 @@ fn of_region(
     let path = path(&totals.tree.contexts, node);
     Some(Finding {
         causes: vec![Cause::new(cause, false, mean_ns)],
-        waiting: half_query(Quantity::Region { path }, region.max_imbalance_ns),
+        waiting: half_query(Quantity::Region { path }, imbalance.max),
         ..Finding::new(kind, phase_of(totals, owners, node)?, mean_ns / NS_PER_S, node)
     })
 }
@@ -236,16 +238,16 @@ pub fn uneven_threads(totals: &Totals, finding: &Finding) -> Option<UnevenThread
         std::iter::successors(Some(node), parent).any(|at| at == outer)
     };
     let ranks = f64::from(totals.job.ranks.len().max(1));
-    let excess = |(node, region): (NodeId, &RegionSums)| {
+    let excess = |(node, region): (NodeId, &Accumulator)| {
         let function = totals.teams.functions.get(&node);
         let is_there = lies_below(node, cause)
             || function.is_some_and(|function| lies_below(cause, *function))
             || lies_below(cause, node)
             || parent(&node) == Some(cause);
-        let excess_ns = region.max_imbalance_ns as f64 - region.sums.imbalance_ns() as f64 / ranks;
+        let excess_ns = region.max as f64 - region.sum as f64 / ranks;
         is_there.then_some(UnevenThreads { region: node, excess_s: excess_ns / NS_PER_S })
     };
-    let regions = totals.openmp.regions().filter(|(node, _)| is_main(totals, *node));
+    let regions = totals.teams.imbalance.iter().map(|(node, region)| (*node, region));
     let most = regions
         .filter_map(excess)
         .max_by(|a, b| a.excess_s.total_cmp(&b.excess_s).then(b.region.cmp(&a.region)))?;

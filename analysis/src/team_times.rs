@@ -39,9 +39,11 @@ impl TeamTimes {
         for region in outermost(&profile.openmp.regions) {
             times.threads = times.threads.max(region.threads);
             times.elapsed_ns += region.elapsed_ns;
-            times.region_ns += region.thread_ns;
+            let team = u64::from(region.threads.max(1));
+            times.region_ns += region.thread_ns.saturating_sub(team * in_mpi_ns(region));
             times.scheduling_ns += region.scheduling_loss_ns();
-            times.load_balance_ns += region.load_balance_loss_ns();
+            times.load_balance_ns +=
+                region.load_balance_loss_ns().saturating_sub(team * uneven_mpi_ns(region));
         }
         if times.threads < 2 {
             return None;
@@ -82,6 +84,23 @@ impl TeamTimes {
     pub fn serial_gain_ns(&self) -> u64 {
         self.serial_ns - self.serial_ns / u64::from(self.threads.max(1))
     }
+}
+
+/// Returns the time in MPI of the thread of a region that is longest in MPI: its team is idle
+/// because of MPI for as long.
+fn in_mpi_ns(region: &RegionProfile) -> u64 {
+    region.shares.iter().map(|share| share.mpi_ns).max().unwrap_or(0)
+}
+
+/// Returns the part of the imbalance of a region that its threads' MPI calls bring about.
+fn uneven_mpi_ns(region: &RegionProfile) -> u64 {
+    in_mpi_ns(region).saturating_sub(region.mpi_ns / u64::from(region.threads.max(1)))
+}
+
+/// Returns the time by which a region would be shorter if all threads had the same work, net of
+/// MPI calls inside of the region: waiting there is a loss between ranks.
+pub fn imbalance_ns(region: &RegionProfile) -> u64 {
+    region.imbalance_ns().saturating_sub(uneven_mpi_ns(region))
 }
 
 /// Returns the regions that the communicating thread makes outside of other regions.

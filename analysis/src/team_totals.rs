@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::summary::OpenMpEfficiency;
-use crate::team_times::{TeamTimes, created_tasks};
+use crate::team_times::{TeamTimes, created_tasks, imbalance_ns};
 use crate::thresholds::MAX_FINE_TASK_NS;
 
 /// Teams of some ranks; times in nanoseconds.
@@ -27,6 +27,8 @@ pub struct TeamTotals {
     pub functions: BTreeMap<NodeId, NodeId>,
     /// Idle time of a thread in each region, over ranks, by the context of the call that makes it.
     pub idle: BTreeMap<NodeId, Accumulator>,
+    /// Imbalance of each region without MPI, over ranks, by the context of the call that makes it.
+    pub imbalance: BTreeMap<NodeId, Accumulator>,
     /// Creation of tasks in each region, by the context of the call that makes the region.
     pub creations: BTreeMap<NodeId, Creation>,
     /// Explicit tasks of all regions.
@@ -90,6 +92,7 @@ impl TeamTotals {
             let Some(node) = place(region.node) else { continue };
             let idle_ns = region.idle_ns() / u64::from(region.threads.max(1));
             self.idle.entry(node).or_default().accumulate(idle_ns);
+            self.imbalance.entry(node).or_default().accumulate(imbalance_ns(region));
             if let Some(function) = region.function.and_then(place) {
                 self.functions.insert(node, function);
             }
@@ -136,6 +139,9 @@ impl TeamTotals {
         self.tasks.fine_work_ns += other.tasks.fine_work_ns;
         for (node, idle) in other.idle {
             self.idle.entry(place(node)).or_default().combine(&idle);
+        }
+        for (node, imbalance) in other.imbalance {
+            self.imbalance.entry(place(node)).or_default().combine(&imbalance);
         }
         for (node, function) in other.functions {
             self.functions.insert(place(node), place(function));

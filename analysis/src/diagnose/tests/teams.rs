@@ -1,7 +1,7 @@
 //! Teams of threads (OpenMP): uneven threads, work outside of regions, short regions, and their
 //! part in the efficiencies.
 
-use plimsoll_collector::profile::{OpenMpProfile, RegionProfile, TaskProfile};
+use plimsoll_collector::profile::{OpenMpProfile, RegionProfile, ShareProfile, TaskProfile};
 
 use super::*;
 use crate::synthetic_run::{Contexts, Doing};
@@ -134,6 +134,24 @@ fn a_rank_that_is_slow_because_its_threads_are_uneven_says_so() {
     let summary = with_teams(2, even, uneven);
     assert_eq!(losses(&summary), [(LossKind::LoadImbalance, 0.2)]);
     assert!(summary.losses[0].advice.ends_with("Distribute its work more evenly."));
+}
+
+#[test]
+fn threads_that_wait_for_mpi_inside_of_a_region_are_not_uneven() {
+    // The communicating thread of rank 0 is in MPI for 600 ms, and another thread works as long.
+    let openmp: OpenMp = |_, contexts| {
+        let mut openmp = region(100, [1000, 550, 1000], contexts);
+        let share =
+            |number, mpi_ms| ShareProfile { number, mpi_ns: mpi_ms * MS, ..Default::default() };
+        openmp.regions[0].mpi_ns = 600 * MS;
+        openmp.regions[0].shares = vec![share(0, 600), share(1, 0)];
+        openmp
+    };
+    let summary = with_teams(2, openmp, |_| in_region().to_vec());
+    // Of 1000 - 550 ms, one of four threads is in MPI for 600 ms.
+    assert_eq!(losses(&summary), []);
+    let openmp = summary.efficiency.openmp.unwrap();
+    assert_eq!(rounded(openmp.load_balance), 1.0, "{openmp:?}");
 }
 
 /// Kinds of losses with one rank and this region, besides serial work.
