@@ -127,6 +127,8 @@ pub fn losses(
         findings.extend(slow.filter(|finding| finding.seconds > min_loss.seconds));
     }
     let delay = delay.and_then(|delay| remaining(delay, slow_places, totals));
+    let teams_s = of_teams_s(&findings);
+    let delay = delay.map(|delay| beside_teams(delay, totals, teams_s));
     findings.extend(delay.filter(|delay| delay.seconds > period_s(totals)));
     findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.phase.cmp(&b.phase)));
     findings
@@ -140,6 +142,15 @@ fn remaining(delay: Finding, slow_places: Option<&SlowPlaces>, totals: &Totals) 
     let left_ns = totals.job.run_delay.mean(ranks) - explained_ns;
     let is_much = left_ns > MIN_RUN_DELAY_FRACTION * totals.job.elapsed_ns as f64;
     (explained_ns == 0.0 || is_much).then(|| Finding { seconds: left_ns / NS_PER_S, ..delay })
+}
+
+/// Returns the loss by waiting for a core without the part that teams of threads lose already: a
+/// thread that waits for its team may wait for a core of another thread.
+fn beside_teams(delay: Finding, totals: &Totals, teams_s: f64) -> Finding {
+    let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
+    let work_s = totals.job.useful_on_core.mean(totals.job.ranks.len()) / NS_PER_S - teams_s;
+    let left_s = (elapsed_s - work_s.max(0.0) - teams_s).max(0.0);
+    Finding { seconds: delay.seconds.min(left_s), ..delay }
 }
 
 /// Merges losses of first instances into those of the recurring phase. The first instance of a loop
@@ -187,10 +198,14 @@ pub fn projected_s(totals: &Totals, slow_work_ns: f64, findings: &[Finding]) -> 
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
     let lost_s: f64 = findings.iter().map(|finding| finding.seconds).sum();
     // What teams lose is time of the communicating threads that counts as useful.
-    let of_teams = findings.iter().filter(|finding| is_of_team(finding.kind));
-    let teams_ns: f64 = of_teams.map(|finding| finding.seconds * NS_PER_S).sum();
-    let work_s = (totals.job.useful_on_core.mean(ranks) - slow_work_ns - teams_ns) / NS_PER_S;
-    (elapsed_s - lost_s).max(work_s.min(elapsed_s))
+    let useful_s = (totals.job.useful_on_core.mean(ranks) - slow_work_ns) / NS_PER_S;
+    let work_s = useful_s - of_teams_s(findings);
+    (elapsed_s - lost_s).max(work_s.clamp(0.0, elapsed_s))
+}
+
+/// Returns the run time that losses in teams of threads cost, in seconds.
+fn of_teams_s(findings: &[Finding]) -> f64 {
+    findings.iter().filter(|finding| is_of_team(finding.kind)).map(|finding| finding.seconds).sum()
 }
 
 /// Returns whether a loss lies within the teams of threads of single ranks.

@@ -66,7 +66,8 @@ fn of_region(
     let mean_ns = lost_ns / f64::from(ranks.max(1));
     let place = match is_fine {
         true => caller(owners, node),
-        false => totals.teams.functions.get(&node).map(|function| innermost(totals, *function)),
+        // A runtime's entry point under another name leaves the function at another place.
+        false => outlined(totals, node).map(|function| innermost(totals, function)),
     };
     let cause = place.or_else(|| caller(owners, node)).unwrap_or(node);
     let path = path(&totals.tree.contexts, node);
@@ -119,6 +120,12 @@ fn overhead_ns(region: &RegionSums) -> f64 {
 /// Returns the context that is responsible for a call.
 fn caller(owners: &Owners, node: NodeId) -> Option<NodeId> {
     owners.owner_of[node as usize].or(owners.next_owner[node as usize])
+}
+
+/// Returns the context of a region's outlined function, if it has any time.
+fn outlined(totals: &Totals, region: NodeId) -> Option<NodeId> {
+    let function = totals.teams.functions.get(&region).copied()?;
+    (totals.nodes[function as usize].inclusive.sum > 0).then_some(function)
 }
 
 /// Returns the innermost loop or function of the program at or below a context that holds most of

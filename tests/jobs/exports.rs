@@ -16,6 +16,8 @@ use serde_json::Value;
 const RANKS: usize = 4;
 /// Relative tolerance: a thousandth, as the formats round.
 const TOLERANCE: f64 = 1e-3;
+/// Relative difference between a representative iteration and the mean of those it stands for.
+const NEAR_THE_MEAN: f64 = 0.05;
 
 /// Runs four ranks that sleep; the last one sleeps three times as long as the others, which wait.
 fn job() -> Outcome {
@@ -117,7 +119,8 @@ fn assert_same_course(job: &Outcome, tool: &str, lanes: &Lanes) {
     }
 }
 
-/// Compares the representative iterations that a tool reads with their mean durations.
+/// Compares the representative iterations that a tool reads with the mean durations of the
+/// iterations that they stand for.
 #[track_caller]
 fn assert_same_iterations(job: &Outcome, tool: &str, lanes: &Lanes) {
     let clusters = job.summary().loop_of("main")["clusters"].as_array().expect("a list").clone();
@@ -131,7 +134,7 @@ fn assert_same_iterations(job: &Outcome, tool: &str, lanes: &Lanes) {
     found.sort_by(f64::total_cmp);
     assert_eq!(found.len(), truths.len(), "{tool}: {:?}", lanes.keys());
     for (found_s, truth_s) in found.into_iter().zip(truths) {
-        assert_within(&format!("{tool}, a mean iteration"), found_s, truth_s, TOLERANCE);
+        assert_within(&format!("{tool}, an iteration"), found_s, truth_s, NEAR_THE_MEAN);
     }
 }
 

@@ -30,7 +30,14 @@ pub(super) fn loss(
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
     let of_group = |group| phase_of_group(conclusion, finding, group);
     let (phase, ranks) = of_group(finding.group);
-    let place = |node: NodeId| places[node as usize].unwrap_or(0);
+    // A context without time is not in the summary's tree; the one around it stands for it.
+    let shown_at = |node: NodeId| {
+        let outward = std::iter::successors(Some(node), |node| {
+            totals.tree.contexts.nodes[*node as usize].parent
+        });
+        outward.into_iter().find(|node| places[*node as usize].is_some()).unwrap_or(0)
+    };
+    let place = |node: NodeId| places[shown_at(node) as usize].unwrap_or(0);
     // The work of a phase can be more uneven than one of the losses shows that it causes: it
     // explains all of each. Only causes that even each other out exceed the loss together.
     let share = |cause: &Cause| {
@@ -52,7 +59,7 @@ pub(super) fn loss(
             _ => cause_time(phase, cause),
         };
         summary::Cause {
-            path: shown_path(totals, cause.node),
+            path: shown_path(totals, shown_at(cause.node)),
             node: place(cause.node),
             group: None,
             seconds: cause.ns / NS_PER_S,
@@ -85,7 +92,7 @@ pub(super) fn loss(
         when: None,
         advice: advice(totals, &AdviceInput { finding, slow, waiting, cause_s }),
         symptom: Symptom {
-            path: shown_path(totals, finding.symptom),
+            path: shown_path(totals, shown_at(finding.symptom)),
             node: place(finding.symptom),
             ..if crowded {
                 delayed(totals, finding, phase, context_class)
