@@ -120,7 +120,7 @@ int main(int argc, char **argv)
         communicated_s += in_mpi_s[t].s;
     /* Of the last rank alone: the others have even threads. */
     double slowest_s = 0;
-    MPI_Reduce(&region.imbalance_s, &slowest_s, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    MPI_Allreduce(&region.imbalance_s, &slowest_s, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     /* All threads of the late rank are late, but only one of each other rank waits in MPI. */
     verdict.waited_s = communicated_s;
     verdict.loss_s = is_uneven ? slowest_s : 0;
