@@ -61,7 +61,7 @@ fn nodes_are_joined() {
 }
 
 /// Returns the ranks named in the summary: the representative of each cluster, the ranks that cause
-/// a loss, and one of those that wait.
+/// a loss, one of those that wait, and the rank of each loop with described iterations.
 fn told_ranks(summary: &Summary) -> BTreeSet<u64> {
     let list = |pointer| summary.at(pointer).as_array().expect("a list").iter();
     let of_clusters = list("/clusters").filter_map(|cluster| cluster["representative"].as_u64());
@@ -70,7 +70,12 @@ fn told_ranks(summary: &Summary) -> BTreeSet<u64> {
         let waiting = listed("waiting_ranks").into_iter().take(1);
         listed("slow_ranks").into_iter().chain(waiting)
     });
-    of_clusters.chain(of_losses).collect()
+    let of_loops = list("/loops").filter_map(|looped| {
+        let clusters = looped["clusters"].as_array().expect("a list").iter();
+        let slices = clusters.filter_map(|cluster| cluster["slices"].as_array());
+        looped["rank"].as_u64().filter(|_| slices.into_iter().any(|slices| !slices.is_empty()))
+    });
+    of_clusters.chain(of_losses).chain(of_loops).collect()
 }
 
 #[test]
