@@ -41,7 +41,7 @@ fn a_program_whose_files_may_be_too_small_for_the_measurement_is_left_alone() {
         let job = watched(&Job::alone("limits").arguments(&format!("size {kibibytes}")));
         let lines = job.plimsoll_lines();
         assert!(
-            lines.len() == 1 && lines[0].contains("raise `ulimit -f` to 126"),
+            lines.len() == 1 && lines[0].contains("raise `ulimit -f` to 127"),
             "{}",
             job.transcript()
         );
