@@ -65,13 +65,6 @@ fn an_unreadable_value_is_warned_of_and_the_default_used() {
 }
 
 #[test]
-fn what_later_versions_bring_is_named() {
-    let Some(job) = with("PLIMSOLL_THREADS", "sum") else { return };
-    let message = only_message(&job, "PLIMSOLL_THREADS");
-    assert!(message.contains("yet"), "{message}");
-}
-
-#[test]
 fn disabled_does_nothing() {
     for mpi in each_mpi() {
         let job =
