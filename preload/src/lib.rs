@@ -8,6 +8,7 @@
 //!   with the stack as they found it.
 //! - No panic of Plimsoll leaves a hook, and the application's exceptions pass through all of them.
 
+mod bodies;
 mod environment;
 mod filters;
 mod gomp;
@@ -30,6 +31,7 @@ mod redirect;
 mod signals;
 mod stubs;
 mod termination;
+mod this_thread;
 mod threads;
 mod wrappers;
 mod write_report;

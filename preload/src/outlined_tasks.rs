@@ -8,14 +8,14 @@ use std::arch::naked_asm;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plimsoll_agent::observed_process;
 use plimsoll_agent::regions::tasks::{self, OpenTask};
-use plimsoll_agent::tls;
 use plimsoll_calls::{CALLS, CallId, id_of};
 use plimsoll_wire::clock_anchor::ticks;
 
+use crate::bodies::open_frame;
 use crate::guard::guarded;
 use crate::stubs::Frame;
+use crate::this_thread::this_thread;
 
 /// Maximum number of functions of tasks that are measured.
 const MAX_FUNCTIONS: usize = 128;
@@ -101,12 +101,7 @@ const ROOM: usize = offset_of!(TaskFrame, caller_rbp).next_multiple_of(16);
 unsafe extern "C-unwind" fn task() {
     naked_asm!(
         ".cfi_startproc",
-        "push rbp",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbp, -16",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "sub rsp, {room}",
+        open_frame!(),
         "mov [rsp + {data}], rdi",
         "mov rdi, rsp",
         "mov esi, r11d",
@@ -133,9 +128,7 @@ unsafe extern "C-unwind" fn task() {
 unsafe extern "C" fn begin(frame: *mut TaskFrame, number: u32) -> usize {
     let function = FUNCTIONS[number as usize].load(Ordering::Acquire);
     let begin = || {
-        // SAFETY: the block is the calling thread's.
-        let block = unsafe { tls::get().as_ref() }?;
-        let observed = observed_process::current()?;
+        let (block, observed) = this_thread()?;
         block.enter(|state| tasks::begin_task(observed, state, function as u64, ticks()))
     };
     let task = guarded("task", begin, || None).unwrap_or(OpenTask::UNMEASURED);
@@ -149,12 +142,9 @@ unsafe extern "C" fn begin(frame: *mut TaskFrame, number: u32) -> usize {
 unsafe extern "C" fn end(frame: &TaskFrame) {
     let now = ticks();
     let end = || {
-        if !frame.task.is_measured() {
+        let Some((block, observed)) = this_thread().filter(|_| frame.task.is_measured()) else {
             return;
-        }
-        // SAFETY: the block is the calling thread's.
-        let Some(block) = (unsafe { tls::get().as_ref() }) else { return };
-        let Some(observed) = observed_process::current() else { return };
+        };
         // SAFETY: the task was begun on this thread, and its region ends after its tasks.
         block.enter(|state| unsafe { tasks::end_task(observed, state, &frame.task, now) });
     };

@@ -9,17 +9,16 @@ use std::arch::naked_asm;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::observed_process;
 use plimsoll_agent::regions::Entry;
 use plimsoll_agent::regions::shares::{self, IdlePlace, Share, Team};
-use plimsoll_agent::thread_state::ThreadBlock;
-use plimsoll_agent::tls;
 use plimsoll_calls::{CALLS, CallId, OPENMP_IDLE, id_of};
 use plimsoll_wire::clock_anchor::ticks;
 
+use crate::bodies::{measured_body, open_frame, save_code, save_words};
 use crate::gomp::{self, Gomp};
 use crate::guard::guarded;
 use crate::stubs::{Entered, Frame, call_of, symbol_variant_of};
+use crate::this_thread::this_thread;
 use crate::wrappers::REGIONS;
 
 /// Stack frame of a wrapper of a region.
@@ -37,71 +36,9 @@ const ROOM: usize = offset_of!(RegionFrame, frame.caller_rbp);
 const FRAME: usize = offset_of!(RegionFrame, frame);
 const _: () = assert!(ROOM.is_multiple_of(16) && FRAME.is_multiple_of(16));
 
-/// Body of the stubs of calls that make a parallel region: as the body of measured calls, but
-/// [`enter`] may replace the first two arguments.
-#[unsafe(naked)]
-pub unsafe extern "C-unwind" fn parallel() {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbp",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbp, -16",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "sub rsp, {room}",
-        "mov [rsp + {frame}], rdi",
-        "mov [rsp + {frame} + 8], rsi",
-        "mov [rsp + {frame} + 16], rdx",
-        "mov [rsp + {frame} + 24], rcx",
-        "mov [rsp + {frame} + 32], r8",
-        "mov [rsp + {frame} + 40], r9",
-        "mov [rsp + {frame} + {code}], r11d",
-        "mov rdi, rsp",
-        "mov esi, r11d",
-        "call {enter}",
-        "mov r11, rax",
-        "mov r10, rdx",
-        "mov rdi, [rsp + {frame}]",
-        "mov rsi, [rsp + {frame} + 8]",
-        "mov rdx, [rsp + {frame} + 16]",
-        "mov rcx, [rsp + {frame} + 24]",
-        "mov r8, [rsp + {frame} + 32]",
-        "mov r9, [rsp + {frame} + 40]",
-        "sub r10, 1",
-        "jb 4f",
-        "jz 3f",
-        // The stack must be aligned to 16 at the call: one more word if the number of words is odd.
-        "test r10d, 1",
-        "jz 2f",
-        "sub rsp, 8",
-        "2:",
-        "push qword ptr [rbp + 8 + 8 * r10]",
-        "sub r10, 1",
-        "jnz 2b",
-        "3:",
-        "call r11",
-        "lea rsp, [rbp - {room}]",
-        "mov [rsp + {frame} + {result}], rax",
-        "mov rdi, rsp",
-        "call {leave}",
-        "mov rax, [rsp + {frame} + {result}]",
-        ".cfi_remember_state",
-        "leave",
-        ".cfi_def_cfa rsp, 8",
-        "ret",
-        ".cfi_restore_state",
-        "4:",
-        "leave",
-        ".cfi_def_cfa rsp, 8",
-        "jmp r11",
-        ".cfi_endproc",
-        room = const ROOM,
-        frame = const FRAME,
-        code = const Frame::CODE,
-        result = const Frame::RESULT,
-        enter = sym enter,
-        leave = sym leave,
-    )
+measured_body! {
+    /// Body of a call that makes a parallel region. [`enter`] may replace the first two arguments.
+    pub parallel, enter, leave, room: ROOM, words: FRAME
 }
 
 /// Called by [`parallel`] before the real call.
@@ -129,11 +66,9 @@ unsafe extern "C" fn enter(frame: &mut RegionFrame, code: u32) -> Entered {
 /// As [`enter`].
 #[inline(always)]
 unsafe fn begin(frame: &mut RegionFrame, code: u32) -> Option<usize> {
-    // SAFETY: the block is the calling thread's.
-    let block = unsafe { tls::get().as_ref() }?;
-    let observed = observed_process::current()?;
+    let (block, observed) = this_thread()?;
     let call = call_of(code);
-    let entry = entry_of(&frame.frame, call);
+    let entry = frame.frame.begun(call, -1);
     let team = &raw mut frame.team;
     // SAFETY: the wrapper's frame stays in place until the call has returned.
     let begun = block.enter(|state| unsafe {
@@ -157,17 +92,6 @@ unsafe fn begin(frame: &mut RegionFrame, code: u32) -> Option<usize> {
     Some(1 + usize::from(arity).saturating_sub(6))
 }
 
-fn entry_of(frame: &Frame, call: CallId) -> Entry {
-    Entry {
-        call,
-        return_slot: frame.return_slot(),
-        return_address: frame.return_address(),
-        caller_rbp: frame.caller_rbp,
-        descriptor: -1,
-        ticks: ticks(),
-    }
-}
-
 /// Called by [`parallel`] after the real call.
 ///
 /// # Safety
@@ -175,9 +99,7 @@ fn entry_of(frame: &Frame, call: CallId) -> Entry {
 unsafe extern "C" fn leave(frame: &RegionFrame) {
     let now = ticks();
     let end = || {
-        // SAFETY: the block is the calling thread's.
-        let Some(block) = (unsafe { tls::get().as_ref() }) else { return };
-        let Some(observed) = observed_process::current() else { return };
+        let Some((block, observed)) = this_thread() else { return };
         block.enter(|state| shares::end_region(observed, state, &frame.team, &Gomp, now));
     };
     guarded("region's end", end, || ());
@@ -208,12 +130,7 @@ struct Outlined {
 unsafe extern "C-unwind" fn share(team: *const Team) {
     naked_asm!(
         ".cfi_startproc",
-        "push rbp",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbp, -16",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "sub rsp, {room}",
+        open_frame!(),
         "mov rsi, rdi",
         "mov rdi, rsp",
         "call {begin_share}",
@@ -235,7 +152,7 @@ unsafe extern "C-unwind" fn share(team: *const Team) {
 /// The frame and the team are those of [`share`].
 unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outlined {
     let begin = || {
-        let (block, observed) = current()?;
+        let (block, observed) = this_thread()?;
         block.enter(|state| shares::begin_share(observed, block, state, team, &Gomp))
     };
     let share = guarded("share", begin, || None).unwrap_or(Share::UNMEASURED);
@@ -248,7 +165,7 @@ unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outline
 /// The frame is that of [`share`], whose function has returned.
 unsafe extern "C" fn end_share(frame: &ShareFrame) {
     let end = || {
-        let Some((block, observed)) = current().filter(|_| frame.share.is_measured()) else {
+        let Some((block, observed)) = this_thread().filter(|_| frame.share.is_measured()) else {
             return;
         };
         let from = Entry {
@@ -265,10 +182,4 @@ unsafe extern "C" fn end_share(frame: &ShareFrame) {
         });
     };
     guarded("share's end", end, || ());
-}
-
-fn current() -> Option<(&'static ThreadBlock, &'static observed_process::Observed)> {
-    // SAFETY: the block is the calling thread's, and stays until the thread has ended.
-    let block = unsafe { tls::get().as_ref() }?;
-    Some((block, observed_process::current()?))
 }

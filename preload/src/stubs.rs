@@ -14,7 +14,10 @@ use std::mem::offset_of;
 use plimsoll_calls::{CALLS, Call, CallId, SYMBOLS, Symbol, id_of};
 
 use plimsoll_agent::marks;
+use plimsoll_agent::regions::Entry;
+use plimsoll_wire::clock_anchor::ticks;
 
+use crate::bodies::{measured_body, open_frame, save_code, save_words};
 use crate::mpi_hooks::hook;
 use crate::parallel::parallel;
 use crate::wrappers::{enter, enter_runtime, leave, pthread_mutex_trylock};
@@ -95,6 +98,20 @@ impl Frame {
         marks::mark_stubs::original(self.return_address)
     }
 
+    /// Returns the entry of a call, which has just begun, for its record. `descriptor` is that of the
+    /// call, or -1.
+    #[inline(always)]
+    pub fn begun(&self, call: CallId, descriptor: i32) -> Entry {
+        Entry {
+            call,
+            return_slot: self.return_slot(),
+            return_address: self.return_address(),
+            caller_rbp: self.caller_rbp,
+            descriptor,
+            ticks: ticks(),
+        }
+    }
+
     /// Returns the stack address of the return address.
     pub fn return_slot(&self) -> u64 {
         &raw const self.return_address as u64
@@ -145,93 +162,13 @@ pub struct Entered {
 const ROOM: usize = offset_of!(Frame, caller_rbp);
 const _: () = assert!(ROOM.is_multiple_of(16) && offset_of!(Frame, return_address) == ROOM + 8);
 
-/// First instructions of both bodies: `r11d` holds the stub's code. No other register that the call
-/// uses is changed.
-macro_rules! save {
-    () => {
-        "push rbp
-        .cfi_def_cfa_offset 16
-        .cfi_offset rbp, -16
-        mov rbp, rsp
-        .cfi_def_cfa_register rbp
-        sub rsp, {room}
-        mov [rsp], rdi
-        mov [rsp + 8], rsi
-        mov [rsp + 16], rdx
-        mov [rsp + 24], rcx
-        mov [rsp + 32], r8
-        mov [rsp + 40], r9
-        mov [rsp + {code}], r11d
-        mov rdi, rsp
-        mov esi, r11d"
-    };
-}
-
-/// Defines the body of measured calls `$body`, with the function that is called before the real
-/// one. Arguments beyond the sixth are pushed again for the real call.
-macro_rules! measured_body {
-    ($(#[$meta:meta])* $body:ident, $enter:ident) => {
-$(#[$meta])*
-#[unsafe(naked)]
-unsafe extern "C-unwind" fn $body() {
-    naked_asm!(
-        ".cfi_startproc",
-        save!(),
-        "call {enter}",
-        "mov r11, rax",
-        "mov r10, rdx",
-        "mov rdi, [rsp]",
-        "mov rsi, [rsp + 8]",
-        "mov rdx, [rsp + 16]",
-        "mov rcx, [rsp + 24]",
-        "mov r8, [rsp + 32]",
-        "mov r9, [rsp + 40]",
-        "sub r10, 1",
-        "jb 4f",
-        "jz 3f",
-        // The stack must be aligned to 16 at the call: one more word if the number of words is odd.
-        "test r10d, 1",
-        "jz 2f",
-        "sub rsp, 8",
-        "2:",
-        "push qword ptr [rbp + 8 + 8 * r10]",
-        "sub r10, 1",
-        "jnz 2b",
-        "3:",
-        "call r11",
-        "lea rsp, [rbp - {room}]",
-        "mov [rsp + {result}], rax",
-        "mov rdi, rsp",
-        "mov rsi, rax",
-        "call {leave}",
-        "mov rax, [rsp + {result}]",
-        ".cfi_remember_state",
-        "leave",
-        ".cfi_def_cfa rsp, 8",
-        "ret",
-        ".cfi_restore_state",
-        "4:",
-        "leave",
-        ".cfi_def_cfa rsp, 8",
-        "jmp r11",
-        ".cfi_endproc",
-        room = const ROOM,
-        code = const offset_of!(Frame, code),
-        result = const offset_of!(Frame, result),
-        enter = sym $enter,
-        leave = sym leave,
-    )
-}
-    };
-}
-
 measured_body! {
     /// Body of a measured call of MPI or the C library.
-    measured, enter
+    measured, enter, leave, room: ROOM, words: 0
 }
 measured_body! {
     /// Body of a measured call of the OpenMP runtime.
-    in_runtime, enter_runtime
+    in_runtime, enter_runtime, leave, room: ROOM, words: 0
 }
 
 /// Body of a call that a hook of Plimsoll implements.
@@ -239,14 +176,17 @@ measured_body! {
 unsafe extern "C-unwind" fn hooked() {
     naked_asm!(
         ".cfi_startproc",
-        save!(),
+        open_frame!(),
+        save_words!(),
+        save_code!(),
         "call {hook}",
         "leave",
         ".cfi_def_cfa rsp, 8",
         "ret",
         ".cfi_endproc",
         room = const ROOM,
-        code = const offset_of!(Frame, code),
+        words = const 0,
+        code = const Frame::CODE,
         hook = sym hook,
     )
 }

@@ -14,6 +14,7 @@ use plimsoll_wire::sync_id::{SyncScope, is_recorded};
 
 use crate::guard::guarded;
 use crate::stubs::{Entered, Frame, call_of, symbol_variant_of};
+use crate::this_thread::this_thread;
 use crate::{gomp, job, message, outlined_tasks, partners, real};
 
 /// Whether calls are measured: set when the observation begins, unless PLIMSOLL_REGIONS is off.
@@ -86,22 +87,14 @@ fn measure(
         // SAFETY: the call has just begun.
         unsafe { message::completes(frame, facts) };
     }
-    // SAFETY: the block is the calling thread's.
-    let block = unsafe { plimsoll_agent::tls::get().as_ref() }?;
-    let observed = observed_process::current()?;
-    let entry = Entry {
-        call,
-        return_slot: frame.return_slot(),
-        return_address: frame.return_address(),
-        caller_rbp: frame.caller_rbp,
-        descriptor: if reads_descriptor(call) {
-            // SAFETY: such calls have a descriptor as their first argument.
-            unsafe { frame.argument(0) as i32 }
-        } else {
-            -1
-        },
-        ticks: ticks(),
+    let (block, observed) = this_thread()?;
+    let descriptor = if reads_descriptor(call) {
+        // SAFETY: such calls have a descriptor as their first argument.
+        unsafe { frame.argument(0) as i32 }
+    } else {
+        -1
     };
+    let entry = frame.begun(call, descriptor);
     let follows = messages(call).is_some_and(|messages| messages.completes().is_some());
     let follows = follows && PARTNERS.load(Ordering::Relaxed);
     let facts = if follows { job::handle_facts() } else { None };
@@ -226,14 +219,7 @@ fn reads_descriptor(call: CallId) -> bool {
 /// Runs a wait of Plimsoll for all ranks as a measured call of the application; used by a hook that
 /// implements the call.
 pub fn as_region(frame: &Frame, wait: impl FnOnce()) {
-    let entry = Entry {
-        call: frame.call(),
-        return_slot: frame.return_slot(),
-        return_address: frame.return_address(),
-        caller_rbp: frame.caller_rbp,
-        descriptor: -1,
-        ticks: ticks(),
-    };
+    let entry = frame.begun(frame.call(), -1);
     let measured = observed_process::current().is_some_and(|observed| {
         let enter = |state: &mut _| regions::enter(observed, state, &entry);
         observed.with_thread(enter).unwrap_or(false)

@@ -5,17 +5,18 @@ use std::arch::naked_asm;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use plimsoll_agent::observed_process::{self, Observed};
+use plimsoll_agent::observed_process::Observed;
 use plimsoll_agent::regions::tool_events::{self, Membership, RuntimePlace, TaskName, WaitKind};
 use plimsoll_agent::thread_state::{State, ThreadBlock};
-use plimsoll_agent::tls;
 use plimsoll_calls::{CallId, id_of};
 use plimsoll_wire::clock_anchor::ticks;
 
 use super::interface::{
     Data, Event, PARALLEL_LEAGUE, SCOPE_BEGIN, SCOPE_END, has_ended, mutex, sync, task,
 };
+use crate::bodies::{open_frame, save_words};
 use crate::guard::guarded;
+use crate::this_thread::this_thread;
 use crate::wrappers::REGIONS;
 
 /// Entry points of the callbacks, by event.
@@ -80,18 +81,8 @@ macro_rules! callback {
         unsafe extern "C" fn $name() {
             naked_asm!(
                 ".cfi_startproc",
-                "push rbp",
-                ".cfi_def_cfa_offset 16",
-                ".cfi_offset rbp, -16",
-                "mov rbp, rsp",
-                ".cfi_def_cfa_register rbp",
-                "sub rsp, {room}",
-                "mov [rsp], rdi",
-                "mov [rsp + 8], rsi",
-                "mov [rsp + 16], rdx",
-                "mov [rsp + 24], rcx",
-                "mov [rsp + 32], r8",
-                "mov [rsp + 40], r9",
+                open_frame!(),
+                save_words!(),
                 "mov rdi, rsp",
                 "call {note}",
                 "leave",
@@ -99,6 +90,7 @@ macro_rules! callback {
                 "ret",
                 ".cfi_endproc",
                 room = const ROOM,
+                words = const 0,
                 note = sym $note,
             )
         }
@@ -129,9 +121,7 @@ fn on_thread<R: Default>(work: impl FnOnce(Thread<'_>) -> R) -> R {
         if !REGIONS.load(Ordering::Relaxed) {
             return R::default();
         }
-        // SAFETY: the block is the calling thread's, and stays until the thread has ended.
-        let Some(block) = (unsafe { tls::get().as_ref() }) else { return R::default() };
-        let Some(observed) = observed_process::current() else { return R::default() };
+        let Some((block, observed)) = this_thread() else { return R::default() };
         block.enter(|state| work(Thread { observed, block, state })).unwrap_or_default()
     };
     guarded("OpenMP event", noted, R::default)
