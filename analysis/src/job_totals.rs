@@ -142,11 +142,10 @@ impl JobTotals {
     pub fn add_rank(&mut self, rank: &Rank<'_>) {
         let input = rank.input;
         let profile = &input.profile;
-        let is_useful = rank.useful_contexts();
         let (mut on_core, mut delay) = (0, 0);
         for (node, value) in rank.phases.iter().flat_map(|phase| &phase.values) {
             let context_class = rank.context_classes[*node as usize];
-            on_core += if is_useful[*node as usize] { value.net_ns() } else { 0 };
+            on_core += if rank.is_useful[*node as usize] { value.net_ns() } else { 0 };
             delay += if context_class.is_work() { value.run_delay_ns } else { 0 };
         }
         let number = RankSet::from_iter([input.rank]);

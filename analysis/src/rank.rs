@@ -43,6 +43,9 @@ pub struct Rank<'a> {
     pub input: &'a RankInput,
     /// Meaning of each context.
     pub context_classes: Vec<ContextClass>,
+    /// Whether the time of each context is useful. A rank that waits for its own threads keeps other
+    /// ranks waiting like one that computes.
+    pub is_useful: Vec<bool>,
     /// Responsible context for each context's work.
     pub owners: Owners,
     /// Phases of the rank, as agreed among all ranks.
@@ -69,6 +72,10 @@ impl<'a> Rank<'a> {
             *calls += value.calls;
         }
         polls::mark(&profile.tree, &mut context_classes, !agreed.by_samples, |id| own[id]);
+        let in_team = team_waits(&profile.tree).into_iter();
+        let is_useful =
+            context_classes.iter().zip(in_team).map(|(it, waits)| it.is_useful() || waits);
+        let is_useful = is_useful.collect();
         let owners = Owners::new(&profile.tree, &context_classes);
         let level = Some(agreed.level);
         let (phases, places, level) = match &agreed.matching {
@@ -79,7 +86,7 @@ impl<'a> Rank<'a> {
             }
             Matching::WholeRun => (Cow::Owned(vec![whole_run(profile)]), None, None),
         };
-        Self { input, context_classes, owners, phases, slowness: 1.0, places, level }
+        Self { input, context_classes, is_useful, owners, phases, slowness: 1.0, places, level }
     }
 
     /// Returns the work in a phase by responsible context, from the phase's totals, sorted by node.
@@ -93,19 +100,10 @@ impl<'a> Rank<'a> {
         self.work(scratch, row.values.iter().copied())
     }
 
-    /// Returns for each context whether its time is useful. A rank that waits for its own threads
-    /// keeps other ranks waiting like one that computes.
-    pub fn useful_contexts(&self) -> Vec<bool> {
-        let of_classes = self.context_classes.iter().map(|it| it.is_useful());
-        let of_teams = team_waits(&self.input.profile.tree);
-        of_classes.zip(of_teams).map(|(useful, team)| useful || team).collect()
-    }
-
     /// Returns the useful wall time of the communicating thread, in nanoseconds.
     pub fn useful_ns(&self) -> u64 {
-        let is_useful = self.useful_contexts();
         let values = self.phases.iter().flat_map(|phase| &phase.values);
-        let useful = values.filter(|(node, _)| is_useful[*node as usize]);
+        let useful = values.filter(|(node, _)| self.is_useful[*node as usize]);
         useful.map(|(_, value)| value.exclusive_ns).sum()
     }
 

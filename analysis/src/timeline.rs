@@ -256,9 +256,8 @@ fn aligned_bins<'r>(
 /// Returns the useful time of a rank in each window, in nanoseconds.
 pub fn useful_by_window(rank: &Rank<'_>, windows: Grid, alignment: &Alignment) -> Vec<u64> {
     let mut useful = vec![0; windows.count as usize];
-    let is_useful = rank.useful_contexts();
     for (bin, [begin_ns, end_ns]) in aligned_bins(rank, alignment) {
-        let known = bin.values.iter().filter(|(node, _)| is_useful[*node as usize]);
+        let known = bin.values.iter().filter(|(node, _)| rank.is_useful[*node as usize]);
         let useful_ns = known.map(|(_, ns)| ns).sum::<u64>() + bin.other_work_ns;
         windows.spread(begin_ns, end_ns, useful_ns, |at, ns| useful[at] += ns);
     }
