@@ -187,7 +187,7 @@ fn call_frame(slot: &Slot, entered: u64) -> Frame {
     Frame { address: u64::from(slot.call), return_slot: entered | 1, id: slot.call_id, stub: 0 }
 }
 
-/// What the time in a wrapped call is for.
+/// Purpose of the time in a wrapped call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     /// MPI.

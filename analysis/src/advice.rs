@@ -92,8 +92,8 @@ fn frequent(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     // The loss that would remain with a core for each rank is unknown.
     match totals.job.crowding() > 1.0 {
         true => format!(
-            "{advice} But ranks share cores here, and a partner without a core sends late: first measure \
-             with a core for each rank."
+            "{advice} But ranks share cores here, and a partner without a core sends late: first \
+             measure with a core for each rank."
         ),
         false => advice,
     }
@@ -118,12 +118,13 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     }
     if !symptom.contains("MPI_") || symptom.contains("MPI_File") {
         return format!(
-            "{often}. Read or write larger pieces: collect them in memory, and hand many over at once."
+            "{often}. Read or write larger pieces: collect them in memory, and hand \
+             many over at once."
         );
     }
     format!(
-        "{often}: there is little work between them. Call less often: do more in each iteration, and \
-         send what belongs together in one message."
+        "{often}: there is little work between them. Call less often: do more in each iteration, \
+         and send what belongs together in one message."
     )
 }
 
@@ -133,9 +134,9 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         format!(" that are still in {}", worker(totals, cause.node))
     });
     format!(
-        "In {}, {} for partners{meanwhile}. More even work would not help: the ranks work after each \
-         other. Let a rank begin with what it has (smaller blocks, another order), or receive by \
-         nonblocking calls and work meanwhile.",
+        "In {}, {} for partners{meanwhile}. More even work would not help: the ranks work after \
+         each other. Let a rank begin with what it has (smaller blocks, another order), or receive \
+         by nonblocking calls and work meanwhile.",
         it.names,
         ranks(facts.waiting, "waits", "wait"),
     )
@@ -144,8 +145,8 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 fn large_message(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     format!(
-        "{} moves {} a call, which takes {}. Send less, in smaller numbers or only what has changed; \
-         or send while the ranks compute, by MPI_Isend and MPI_Irecv.",
+        "{} moves {} a call, which takes {}. Send less, in smaller numbers or only what has \
+         changed; or send while the ranks compute, by MPI_Isend and MPI_Irecv.",
         place_and_calls(totals, facts.finding, &it),
         bytes(it.moved / it.calls.max(1)),
         seconds(it.time_s / it.calls.max(1) as f64),
@@ -162,8 +163,8 @@ fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         }
     };
     format!(
-        "{} takes {} on each rank{much}. Read or write less, or less often; let ranks share a file by \
-         collective calls of MPI-IO; or leave it to a thread while the others compute.",
+        "{} takes {} on each rank{much}. Read or write less, or less often; let ranks share a file \
+         by collective calls of MPI-IO; or leave it to a thread while the others compute.",
         place_and_calls(totals, facts.finding, &it),
         seconds(facts.finding.seconds),
     )
@@ -172,9 +173,9 @@ fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 fn locked(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     format!(
-        "A thread waits {} on average for locks that {} takes ({}): while one thread holds a lock, the \
-         others stand still. Do less while it is held, give each part of the data a lock of its own, or \
-         let each thread work on a copy.",
+        "A thread waits {} on average for locks that {} takes ({}): while one thread holds a lock, \
+         the others stand still. Do less while it is held, give each part of the data a lock of \
+         its own, or let each thread work on a copy.",
         seconds(facts.finding.seconds),
         place(totals, facts.finding),
         it.names,
@@ -346,8 +347,8 @@ fn waiting_for_turns(totals: &Totals) -> String {
         return String::new();
     }
     format!(
-        " Besides, they spent {called_s:.2} s each in calls, where they also wait until a partner has its \
-         turn: how much of that is the program's own shows only with a core for each rank."
+        " Besides, they spent {called_s:.2} s each in calls, where they also wait until a partner \
+         has its turn: how much of that is the program's own shows only with a core for each rank."
     )
 }
 

@@ -196,8 +196,8 @@ impl Conclusion {
         Comparison::all(&self.totals, &self.context_classes)
     }
 
-    /// Returns what the sample of ranks is for, with the request for their values; `None` if the job
-    /// samples no ranks.
+    /// Returns what the sample of ranks is for, with the request for their values; `None` if the
+    /// job samples no ranks.
     pub fn population(&self, job: &JobInfo) -> Option<(Purpose, population::Plan)> {
         let Self { totals, reference, .. } = self;
         let purpose = Purpose::of(job, totals)?;

@@ -55,8 +55,8 @@ impl fmt::Display for DigestError {
             }
             Self::NoSpool(path) => write!(
                 formatter,
-                "{} holds no spool (*.spool). Give the folder *.plimsoll.d that a run has left; runs \
-                 with PLIMSOLL_TRACE=off leave none.",
+                "{} holds no spool (*.spool). Give the folder *.plimsoll.d that a run has left; \
+                 runs with PLIMSOLL_TRACE=off leave none.",
                 shown(path)
             ),
             Self::Unreadable(reasons) => {
@@ -160,11 +160,11 @@ fn summary_of(
     let (lives, regular) = broadcast(comm, all)?;
     let death = lives.first().filter(|_| regular.is_none());
     let mut inputs = Vec::new();
-    let mut told = None;
+    let mut noted_death = None;
     for part in parts {
         if death.is_some_and(|death| death.spool == part.index) && part.is_ended {
             // The collector has already decided what its note says about the death.
-            told = Some(part.note.job.death);
+            noted_death = Some(part.note.job.death);
         }
         match part.replay(death, &mut inputs, replay) {
             Ok(said) => job = job.combine(said),
@@ -172,12 +172,12 @@ fn summary_of(
         }
     }
     inputs.sort_by_key(|input: &RankInput| input.rank);
-    let all = reduce(comm, (job, told), |(job, told), (other, other_told)| {
-        (job.combine(other), told.or(other_told))
+    let all = reduce(comm, (job, noted_death), |(job, noted_death), (other, other_death)| {
+        (job.combine(other), noted_death.or(other_death))
     });
-    let conclude = |(job, told): (SpooledJob, Option<Option<FirstDeath>>)| {
+    let conclude = |(job, noted_death): (SpooledJob, Option<Option<FirstDeath>>)| {
         let mut info = job.conclude()?;
-        info.death = death.and_then(|_| told.flatten().or_else(|| lives.first_death()));
+        info.death = death.and_then(|_| noted_death.flatten().or_else(|| lives.first_death()));
         Ok(info)
     };
     let info = broadcast(comm, all.map(|all| all.map(conclude)))?;

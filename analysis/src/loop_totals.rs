@@ -205,8 +205,8 @@ const MIN_TOLD_APART: f64 = 0.9;
 
 /// Returns whether a loop with this number of calls at one place has as many iterations. An
 /// iteration passes a place at most once, and samples tell apart at most as many iterations as
-/// there are, rejected ones included; a call that happens only in some iterations is much rarer than the iterations told
-/// apart.
+/// there are, rejected ones included; a call that happens only in some iterations is much rarer
+/// than the distinguished iterations.
 pub fn proves(calls: u64, accepted: u64, rejected: u64) -> bool {
     let told_apart = accepted + rejected;
     told_apart <= calls && told_apart as f64 >= MIN_TOLD_APART * calls as f64

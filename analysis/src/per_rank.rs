@@ -52,7 +52,7 @@ const ALIGNMENT: usize = 64;
 /// pieces.
 const PIECE_BYTES: usize = if cfg!(test) { 200 } else { 1 << 20 };
 
-/// What the first array has of each rank.
+/// Columns of the first array, which has one row per rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Columns {
     /// Ids of the contexts in the totals.

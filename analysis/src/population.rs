@@ -1,5 +1,5 @@
-//! Ranks as a population, of which a random sample keeps its samples (Fowler's slides: adaptive
-//! sampling; PLIMSOLL_TRACE=sample). Strata are the clusters of ranks.
+//! Random choice of the ranks that keep their samples on disk (Fowler's slides: adaptive sampling;
+//! PLIMSOLL_TRACE=sample). The population is all ranks; strata are the clusters of ranks.
 //!
 //! At the end of a run, Plimsoll knows all ranks. Process 0 sends a [`Plan`] to all processes; each
 //! process fills [`Moments`] with the values of its ranks, and a reduction adds them up. With the
@@ -66,7 +66,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moments(Vec<Vec<StratumMoments>>);
 
-/// What is done with the moments.
+/// Purpose of the moments.
 #[derive(Clone, Debug)]
 pub enum Purpose {
     /// To choose the ranks to sample: the strata are all ranks.

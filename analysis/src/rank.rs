@@ -43,8 +43,8 @@ pub struct Rank<'a> {
     pub input: &'a RankInput,
     /// Meaning of each context.
     pub context_classes: Vec<ContextClass>,
-    /// Whether the time of each context is useful. A rank that waits for its own threads keeps other
-    /// ranks waiting like one that computes.
+    /// Whether the time of each context is useful. A rank that waits for its own threads keeps
+    /// other ranks waiting like one that computes.
     pub is_useful: Vec<bool>,
     /// Responsible context for each context's work.
     pub owners: Owners,

@@ -40,8 +40,8 @@ pub fn conflict(sources: &[Source]) -> Option<String> {
     let first = *sources.first()?;
     if let Some(other) = sources.iter().find(|source| !source.is_of_run_of(first)) {
         return Some(format!(
-            "{} and {} are spools of two runs, whose ranks must not be merged. Move the spools of \
-             each run to a folder of their own, or digest a single file.",
+            "{} and {} are spools of two runs, and ranks of two runs must not be merged. Move the \
+             spools of each run to a folder of their own, or digest a single file.",
             first.file, other.file
         ));
     }

@@ -116,8 +116,8 @@ impl SpooledJob {
                 None => "PLIMSOLL_TRACE=clusters",
             };
             info.notes.push(format!(
-                "Of {} ranks, the samples of {kept} were kept: this is of {of} ({how}). The report of \
-                 the run itself is of all.",
+                "Of {} ranks, the samples of {kept} were kept: this is of {of} ({how}). The report \
+                 of the run itself is of all.",
                 self.size
             ));
         }
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    fn told(job: SpooledJob) -> (bool, String, Option<String>) {
+    fn ending(job: SpooledJob) -> (bool, String, Option<String>) {
         let info = job.conclude().unwrap();
         (info.complete, info.ended, info.incomplete)
     }
@@ -206,13 +206,13 @@ mod tests {
     #[test]
     fn all_spools_are_the_whole_job() {
         let whole = part(0..4, true).combine(part(4..8, true));
-        assert_eq!(told(whole), (true, "finalize".into(), None));
+        assert_eq!(ending(whole), (true, "finalize".into(), None));
     }
 
     #[test]
     fn what_is_missing_of_a_job_that_reached_its_end_is_named() {
         let reason = |job: SpooledJob| {
-            let (complete, ended, incomplete) = told(job);
+            let (complete, ended, incomplete) = ending(job);
             assert_eq!((complete, ended.as_str()), (false, "finalize"));
             incomplete.expect("a reason")
         };
@@ -233,6 +233,6 @@ mod tests {
     #[test]
     fn a_job_that_was_killed_was_killed() {
         let killed = part(0..4, false).combine(part(4..8, false));
-        assert_eq!(told(killed), (false, KILLED.into(), None));
+        assert_eq!(ending(killed), (false, KILLED.into(), None));
     }
 }

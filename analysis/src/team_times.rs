@@ -27,7 +27,7 @@ pub struct TeamTimes {
     pub load_balance_ns: u64,
     /// Time of the communicating thread in its own work outside of regions, when its team is idle.
     pub serial_ns: u64,
-    /// The same by responsible context.
+    /// This serial time by responsible context, in nanoseconds.
     pub serial: BTreeMap<NodeId, u64>,
 }
 

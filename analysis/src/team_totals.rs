@@ -20,7 +20,7 @@ pub struct TeamTotals {
     pub elapsed: Accumulator,
     /// Run time that each rank would save if its team did the work outside of regions.
     pub serial_gain: Accumulator,
-    /// The same by responsible context, summed over ranks.
+    /// Run time saved by responsible context, summed over ranks.
     pub serial_gains: BTreeMap<NodeId, u128>,
     /// Context of the outlined function of each region, by the context of the call that makes the
     /// region.

@@ -119,8 +119,8 @@ pub const MIN_FINE_OVERHEAD_FRACTION: f64 = 0.1;
 /// Minimum part of the run in parallel regions for the work outside of them to be a loss: a program
 /// that hardly uses threads is not meant to.
 pub const MIN_PARALLEL_FRACTION: f64 = 0.05;
-/// Maximum mean work of a task that is fine-grained, in nanoseconds. Creating, scheduling and ending
-/// a task takes about a microsecond.
+/// Maximum mean work of a task that is fine-grained, in nanoseconds. Creating, scheduling and
+/// ending a task takes about a microsecond.
 pub const MAX_FINE_TASK_NS: u64 = 10_000;
 /// Minimum part of a load imbalance that uneven threads of the slowest rank explain for the advice
 /// to name them. With two threads they explain at most half: even threads would still have more

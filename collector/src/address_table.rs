@@ -336,8 +336,8 @@ impl Addresses {
     /// Returns the names added since the first `known` ones, each id once.
     pub(crate) fn named_since(&self, process: u32, known: usize) -> impl Iterator<Item = NameMeta> {
         let new = self.order.get(known..).unwrap_or_default().iter();
-        let mut told = std::collections::HashSet::new();
-        new.filter(move |id| told.insert(**id)).filter_map(move |id| {
+        let mut passed = std::collections::HashSet::new();
+        new.filter(move |id| passed.insert(**id)).filter_map(move |id| {
             let named = self.named.get(id)?;
             Some(NameMeta {
                 process,

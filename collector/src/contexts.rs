@@ -152,8 +152,8 @@ impl<'a> Contexts<'a> {
         (reached, share.map_or_else(outside, |share| share + 1))
     }
 
-    /// Whether a raw context at the outer end of a thread's stack is the start of the thread or lies
-    /// in an OpenMP runtime.
+    /// Whether a raw context at the outer end of a thread's stack is the start of the thread or
+    /// lies in an OpenMP runtime.
     fn is_outside_share(&self, raw: RawId) -> bool {
         let starts = |named: &Named| matches!(named.role, Role::ThreadStart | Role::Outside);
         let in_runtime = || OPENMP_RUNTIMES.iter().any(|name| self.is_in(raw, name));
@@ -222,8 +222,8 @@ impl<'a> Contexts<'a> {
         kept
     }
 
-    /// Whether a raw context is a wrapper of the OpenMP runtime, or the function that begins a share
-    /// or a task.
+    /// Whether a raw context is a wrapper of the OpenMP runtime, or the function that begins a
+    /// share or a task.
     fn is_stub(&self, raw: RawId) -> bool {
         let frame = self.named(raw).map(|named| self.addresses.frame(named.frame));
         frame.is_some_and(|frame| {
@@ -436,8 +436,8 @@ fn call_of_function(frame: &Frame) -> Option<&'static Call> {
     mpi_call(frame).filter(|_| is_function).and_then(calls::call)
 }
 
-/// Whether a frame is a call that makes a parallel region. As MPI calls, those of one function are
-/// told apart.
+/// Whether a frame is a call that makes a parallel region. Calls of one function at different
+/// places are different contexts, as with MPI.
 fn makes_region(frame: &Frame) -> bool {
     frame.call.and_then(calls::class) == Some(CallClass::Region)
 }

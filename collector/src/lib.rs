@@ -1,5 +1,5 @@
-//! The collecting side: polls and drains the rings of all threads of a node, and makes one profile of
-//! each process.
+//! The collecting side: polls and drains the rings of all threads of a node, and makes one profile
+//! of each process.
 //!
 //! [`Collector`] is the entry point: [`Collector::attach`] maps the segment of a process,
 //! [`Collector::run`] polls the rings until it is stopped, [`Collector::finish`] returns the
@@ -14,12 +14,12 @@
 //! ```
 //!
 //! # Design constraints
-//! - The collector lives in a process of the application: it starts no thread, its memory is bounded,
-//!   and it keeps structure (contexts, phases, trees), not the history of records.
+//! - The collector lives in a process of the application: it starts no thread, its memory is
+//!   bounded, and it keeps structure (contexts, phases, trees), not the history of records.
 //! - Rings are hostile input: a process may die while it writes. Records that cannot be decoded are
 //!   counted as lost; nothing in a ring makes the collector panic.
-//! - Time is partitioned: each stamp of a thread's run is charged to exactly one context, so that the
-//!   times of a report add up to the run time.
+//! - Time is partitioned: each stamp of a thread's run is charged to exactly one context, so that
+//!   the times of a report add up to the run time.
 
 mod account;
 mod address_table;

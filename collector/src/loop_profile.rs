@@ -65,7 +65,7 @@ impl LoopCluster {
 pub struct LoopInstance {
     /// Wall time, in nanoseconds.
     pub duration_ns: u64,
-    /// Its calls and loops in the order of time, outer ones before inner ones.
+    /// Calls and loops of the iteration in the order of time, outer ones before inner ones.
     pub slices: Vec<LoopSlice>,
 }
 

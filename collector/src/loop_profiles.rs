@@ -13,7 +13,7 @@ pub(crate) fn loops(temporal_tree: &TemporalTreeProfile) -> Vec<LoopProfile> {
     let mut found = BTreeMap::new();
     visit(&temporal_tree.tree, temporal_tree, &mut found);
     describe(&temporal_tree.tree, temporal_tree, &mut found);
-    let told = found.into_values().map(|(it, durations)| LoopProfile {
+    let profiles = found.into_values().map(|(it, durations)| LoopProfile {
         stride: durations.stride(),
         durations: durations.stretches().iter().map(|s| (s.sum, s.count)).collect(),
         begins: match it.executions {
@@ -22,7 +22,7 @@ pub(crate) fn loops(temporal_tree: &TemporalTreeProfile) -> Vec<LoopProfile> {
         },
         ..it
     });
-    told.collect()
+    profiles.collect()
 }
 
 fn visit(

@@ -526,7 +526,7 @@ pub struct ProcessProfile {
     pub times: TimeSeries,
     /// Contexts of all other threads, over the whole run, by node id, each once.
     pub other_threads: Vec<(NodeId, NodeValue)>,
-    /// The same threads, aggregated as PLIMSOLL_THREADS asks.
+    /// Values of these other threads, aggregated as PLIMSOLL_THREADS asks.
     #[serde(default)]
     pub thread_locations: ThreadProfile,
     /// Messages of all threads over the whole run, by node id and partner, each pair once.

@@ -1,8 +1,8 @@
 //! The raw tree of calling contexts: nodes keyed by parent and address id, as the records name
 //! them. Call sites of one function are different nodes here; [`crate::contexts`] joins them.
 //!
-//! Stacks that lie inside a call path of another thread have a root of their own, a *graft*, so that
-//! the tree does not depend on the order in which the records of two threads arrive.
+//! Stacks that lie inside a call path of another thread have a root of their own, a *graft*, so
+//! that the tree does not depend on the order in which the records of two threads arrive.
 
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::teams::PathKey;

@@ -50,7 +50,7 @@ pub(crate) struct FinishedRun<'a> {
     pub(crate) phases: &'a Phases,
     /// Samples in order of time.
     pub(crate) series: &'a Series,
-    /// Its time by bins of the run.
+    /// Time of the communicating thread by bins of the run.
     pub(crate) times: &'a TimeSeries,
     /// Values of the other threads.
     pub(crate) thread_accounts: &'a ThreadAccounts,

@@ -36,13 +36,14 @@ macro_rules! save_code {
 }
 
 /// Defines the body of measured calls `$body`. Its stack frame has `$room` bytes, with a
-/// [`Frame`](crate::stubs::Frame) from `$words` on. `$enter` is called before the real call, and may
-/// change the words; `$leave` after it, with its result. Arguments beyond the sixth are pushed again
-/// for the real call.
+/// [`Frame`](crate::stubs::Frame) from `$words` on. `$enter` is called before the real call, and
+/// may change the words; `$leave` after it, with its result. Arguments beyond the sixth are pushed
+/// again for the real call.
 macro_rules! measured_body {
     (
         $(#[$meta:meta])*
-        $visibility:vis $body:ident, $enter:ident, $leave:ident, room: $room:expr, words: $words:expr
+        $visibility:vis $body:ident, $enter:ident, $leave:ident,
+        room: $room:expr, words: $words:expr
     ) => {
         $(#[$meta])*
         #[unsafe(naked)]

@@ -117,7 +117,8 @@ pub fn targets() -> Vec<Target> {
     RUNTIME_STUBS.iter().filter_map(target).collect()
 }
 
-/// Finds the first copy of the runtime. LLVM's and Intel's runtimes may be installed under its name.
+/// Finds the first copy of the runtime. LLVM's and Intel's runtimes may be installed under its
+/// name.
 fn find() -> Option<Copy> {
     let mut paths: Vec<CString> = Vec::new();
     loader::each_object(&mut |info| {

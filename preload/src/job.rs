@@ -243,9 +243,9 @@ pub fn give_threads_back() -> bool {
     job.stop_collector();
     if speaks() {
         log::warn(
-            "the threads that read and report the samples have ended, since the program could create no \
-             further one beside them: most samples from here on will be lost. Raise `ulimit -u`, the limit on \
-             processes.",
+            "the threads that read and report the samples have ended, since the program could \
+             create no further one beside them: most samples from here on will be lost. Raise \
+             `ulimit -u`, the limit on processes.",
         );
     }
     true
@@ -382,8 +382,8 @@ pub fn begin(settings: Settings) {
     state.helper = threads::spawn(Box::new(termination::helper_thread));
     if (state.collecting.is_none() || state.helper.is_none()) && speaks() {
         log::warn(
-            "the threads that read and report the samples could not be created: most samples will be lost. \
-             Raise `ulimit -u`, the limit on processes.",
+            "the threads that read and report the samples could not be created: most samples will \
+             be lost. Raise `ulimit -u`, the limit on processes.",
         );
     }
     drop(state);

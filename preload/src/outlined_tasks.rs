@@ -1,5 +1,5 @@
-//! Explicit tasks of GCC's OpenMP runtime: the outlined function that a program passes to
-//! the runtime is replaced by one of [`MAX_FUNCTIONS`] stubs, each of which stands for one function.
+//! Explicit tasks of GCC's OpenMP runtime: the outlined function that a program passes to the
+//! runtime is replaced by one of [`MAX_FUNCTIONS`] stubs; each stub stands for one function.
 //!
 //! The runtime copies the data of a task, and may call back into the program to do so. The data
 //! therefore stays as it is, and the stub alone tells which function to call.
@@ -138,7 +138,7 @@ unsafe extern "C" fn begin(frame: *mut TaskFrame, number: u32) -> usize {
 }
 
 /// # Safety
-/// The frame is that of [`task`], whose function has returned.
+/// The frame is that of [`task`], and the task's function has returned.
 unsafe extern "C" fn end(frame: &TaskFrame) {
     let now = ticks();
     let end = || {

@@ -162,7 +162,7 @@ unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outline
 }
 
 /// # Safety
-/// The frame is that of [`share`], whose function has returned.
+/// The frame is that of [`share`], and the outlined function has returned.
 unsafe extern "C" fn end_share(frame: &ShareFrame) {
     let end = || {
         let Some((block, observed)) = this_thread().filter(|_| frame.share.is_measured()) else {
@@ -176,7 +176,7 @@ unsafe extern "C" fn end_share(frame: &ShareFrame) {
             descriptor: -1,
             ticks: 0,
         };
-        // SAFETY: the share was begun on this thread, whose region goes on until it has returned.
+        // SAFETY: the share was begun on this thread, and the region ends after all its shares.
         block.enter(|state| unsafe {
             shares::end_share(observed, block, state, &frame.share, &from, IdlePlace::Caller);
         });

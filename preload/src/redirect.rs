@@ -3,9 +3,10 @@
 //!
 //! An exported wrapper makes its function exist: a program that tests for the function by a weak
 //! reference, as mpi4py does, would find it under an MPI that lacks it. So the wrappers of recent
-//! functions are not exported, and neither are those of the OpenMP runtime (`gomp.rs`). Instead, the entries of a module's global offset table that lead to
-//! such a function are redirected to its wrapper (System V ABI for x86-64, 4.4 and 5.2): after the
-//! program's start, after a dlopen, and when MPI begins.
+//! functions are not exported, and neither are those of the OpenMP runtime (`gomp.rs`). Instead,
+//! the entries of a module's global offset table that lead to such a function are redirected to its
+//! wrapper (System V ABI for x86-64, 4.4 and 5.2): after the program's start, after a dlopen, and
+//! when MPI begins.
 
 use std::ffi::{CStr, c_void};
 use std::ops::ControlFlow;
@@ -64,7 +65,7 @@ pub struct Target {
     pub definition: usize,
     /// Address of the wrapper.
     pub wrapper: usize,
-    /// What an entry leads to that is bound at its first call.
+    /// Target of an entry that is bound at its first call.
     pub unbound: Binding,
 }
 

@@ -98,8 +98,8 @@ impl Frame {
         marks::mark_stubs::original(self.return_address)
     }
 
-    /// Returns the entry of a call, which has just begun, for its record. `descriptor` is that of the
-    /// call, or -1.
+    /// Returns the entry of a call, which has just begun, for its record. `descriptor` is that of
+    /// the call, or -1.
     #[inline(always)]
     pub fn begun(&self, call: CallId, descriptor: i32) -> Entry {
         Entry {

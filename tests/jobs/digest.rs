@@ -62,7 +62,7 @@ fn nodes_are_joined() {
 
 /// Returns the ranks named in the summary: the representative of each cluster, the ranks that cause
 /// a loss, one of those that wait, and the rank of each loop with described iterations.
-fn told_ranks(summary: &Summary) -> BTreeSet<u64> {
+fn representative_ranks(summary: &Summary) -> BTreeSet<u64> {
     let list = |pointer| summary.at(pointer).as_array().expect("a list").iter();
     let of_clusters = list("/clusters").filter_map(|cluster| cluster["representative"].as_u64());
     let of_losses = list("/losses").flat_map(|loss| {
@@ -88,7 +88,7 @@ fn of_a_run_with_its_report_the_ranks_stay_that_tell_of_it() {
         let job = if nodes > 1 { job.nodes(nodes) } else { job };
         let job = job.variable("PLIMSOLL_TRACE", "clusters").watch(Watch::Run).shares_cores();
         let job = job.run().succeeded();
-        let (summary, kept) = (job.summary(), told_ranks(job.summary()));
+        let (summary, kept) = (job.summary(), representative_ranks(job.summary()));
         assert!(kept.contains(&7) && kept.len() < 8, "{kept:?} of {}", job.text());
         // The collector of each node runs in the lowest of its ranks.
         let per_node = u64::from(8 / nodes);
@@ -98,8 +98,8 @@ fn of_a_run_with_its_report_the_ranks_stay_that_tell_of_it() {
         let digest = digest(&folder(&job), By::Threads(3));
         assert_eq!(digest.number("/run/ranks"), kept.len() as f64, "{}", job.text());
         assert_eq!(digest.at("/run/complete"), true);
-        let told = digest.at("/notes").to_string();
-        assert!(told.contains("Of 8 ranks, the samples of "), "{told}");
+        let notes = digest.at("/notes").to_string();
+        assert!(notes.contains("Of 8 ranks, the samples of "), "{notes}");
         // Part of the work is missing, but the slow ranks' work is the longer part.
         let [all_s, kept_s] = [summary, &digest].map(|it| it.of_function("work_uneven").sum_s);
         let part = kept.len() as f64 / 8.0;
@@ -113,7 +113,7 @@ fn where_each_rank_is_one_of_a_kind_all_stay() {
         let job = Job::ranks("imbalance", mpi, 2).arguments("sleep 20 10 3");
         let job = job.variable("PLIMSOLL_TRACE", "clusters").watch(Watch::Run).shares_cores();
         let job = job.run().succeeded();
-        assert_eq!(told_ranks(job.summary()), [0, 1].into(), "{}", job.text());
+        assert_eq!(representative_ranks(job.summary()), [0, 1].into(), "{}", job.text());
         let digest = digest(&folder(&job), By::Threads(1));
         let differences = differences(job.summary(), &digest);
         assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -313,8 +313,8 @@ fn a_missing_rank_makes_a_digest_incomplete() {
     assert_eq!(rest.at("/run/complete"), false, "{}", job.transcript());
     assert_eq!(rest.text("/run/incomplete"), "the spool of ranks 2-3 is missing");
     assert_eq!(rest.text("/run/ended"), "finalize");
-    let told = rest.at("/notes").to_string();
-    assert!(told.contains("Of 4 ranks, these have left a spool: 0-1."), "{told}");
+    let notes = rest.at("/notes").to_string();
+    assert!(notes.contains("Of 4 ranks, these have left a spool: 0-1."), "{notes}");
 }
 
 fn run_digest(folder: &Path) -> (bool, String) {
@@ -343,7 +343,7 @@ fn samples(folder: &Path) -> f64 {
 }
 
 #[test]
-fn what_is_no_spool_is_told() {
+fn files_that_are_no_spools_are_named() {
     let empty = Scratch::new("empty");
     let (status, said) = run_digest(empty.path());
     assert!(!status && said.contains("holds no spool"), "{said}");
@@ -361,8 +361,8 @@ fn without_a_trace_there_is_none() {
         let job = job.watch(Watch::Run).shares_cores().run().succeeded();
         assert!(job.files_ending(".spool").is_empty(), "{}", job.transcript());
         assert_eq!(job.summary().number("/collection/spool_bytes"), 0.0);
-        let told = job.plimsoll_lines().iter().any(|line| line.contains("kill -9"));
-        assert!(told, "{}", job.transcript());
+        let warned = job.plimsoll_lines().iter().any(|line| line.contains("kill -9"));
+        assert!(warned, "{}", job.transcript());
     }
 }
 
@@ -386,8 +386,8 @@ fn a_full_disk_stops_the_spool_and_not_the_run() {
     unmount(&place);
     filler.unwrap();
     assert!(watched.status().success(), "{shown}");
-    let told = |words: &str| watched.plimsoll_messages().iter().any(|line| line.contains(words));
-    assert!(told("report: ") && told("the disk is nearly full"), "{shown}");
+    let says = |words: &str| watched.plimsoll_messages().iter().any(|line| line.contains(words));
+    assert!(says("report: ") && says("the disk is nearly full"), "{shown}");
 }
 
 fn mount(place: &Path) -> bool {

@@ -2,8 +2,8 @@
 //! functions of GCC's OpenMP runtime (libgomp).
 //!
 //! [`CALLS`] is the table; [`id_of`] finds a call by its C name, [`call`] and [`class`] look up a
-//! recorded [`CallId`]. The preloaded library generates one wrapper for each [`Symbol`] of each call,
-//! the collector names the frames of wrapped calls, the analysis derives labels from their
+//! recorded [`CallId`]. The preloaded library generates one wrapper for each [`Symbol`] of each
+//! call, the collector names the frames of wrapped calls, the analysis derives labels from their
 //! [`CallClass`], and `analysis/CALLS.md` shows the table with these labels.
 //!
 //! ```

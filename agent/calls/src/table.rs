@@ -1,6 +1,6 @@
 // The table of wrapped calls, included by `lib.rs`. Wrappers, labels and documentation are derived
-// from it; `analysis/CALLS.md` shows it with its labels, and a test compares it with the mpi.h of the
-// installed MPI libraries. A new function of MPI-4 also goes into `recent.rs`.
+// from it; `analysis/CALLS.md` shows it with its labels, and a test compares it with the mpi.h of
+// the installed MPI libraries. A new function of MPI-4 also goes into `recent.rs`.
 //
 //     name class words text communicator count datatype in_place
 //
@@ -15,10 +15,10 @@
 // In a collective with one block per rank, the size is what a rank receives from all ranks; in a
 // rooted one, what each other rank sends or receives. `_` stands for an argument that the call does
 // not have, or that does not give the size of the whole message: the number of neighbours of a
-// neighbourhood collective is not among its arguments. Calls in `large_count` also exist as `NAME_c`,
-// with MPI_Count for int (MPI-4.1, 2.5.8). Calls in `own` have hooks that do more than measure. All
-// calls of MPI-4.1 that may wait for another process are listed; of the local calls, only those that
-// make, free or cancel requests, because the partners of requests are followed.
+// neighbourhood collective is not among its arguments. Calls in `large_count` also exist as
+// `NAME_c`, with MPI_Count for int (MPI-4.1, 2.5.8). Calls in `own` have hooks that do more than
+// measure. All calls of MPI-4.1 that may wait for another process are listed; of the local calls,
+// only those that make, free or cancel requests, because the partners of requests are followed.
 
 table! {
     large_count {
@@ -31,7 +31,8 @@ table! {
         MPI_Alltoallw CollectiveSync 9 0 8 5 7 _
         MPI_Reduce_scatter CollectiveSync 6 0 5 2 3 _
         MPI_Reduce_scatter_block CollectiveSync 6 0 5 2 3 _
-        // Other collectives: rooted, of prefixes, nonblocking, of neighbours, and their persistent requests.
+        // Other collectives: rooted, of prefixes, nonblocking, of neighbours, and their persistent
+        // requests.
         MPI_Allgather_init Communication 9 0 6 _ _ _
         MPI_Allgatherv_init Communication 10 0 7 _ _ _
         MPI_Allreduce_init Communication 8 0 5 _ _ _
@@ -157,7 +158,8 @@ table! {
     mpi {
         // Collectives that no rank leaves before all have entered.
         MPI_Barrier CollectiveSync 1 0 0 _ _ _
-        // Other collectives: rooted, of prefixes, nonblocking, of neighbours, and their persistent requests.
+        // Other collectives: rooted, of prefixes, nonblocking, of neighbours, and their persistent
+        // requests.
         MPI_Barrier_init Communication 3 0 0 _ _ _
         MPI_Ibarrier Communication 2 0 0 _ _ _
         // Point to point, partitioned, waiting, and buffers that drain.

@@ -5,7 +5,7 @@
 //! Each thread writes the totals of its share there when the share ends. A thread of the pool then
 //! waits in the pseudo call [`OPENMP_IDLE`], which its next share ends; the primary waits in the
 //! call that made the region. At the region's end the primary adds the instance to its table of
-//! regions, whose entries are written to the record stream once a second.
+//! regions. Entries of the table are written to the record stream once a second.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -38,7 +38,7 @@ pub struct Team {
     pub first_word: usize,
     /// The outlined function.
     pub function: usize,
-    /// Its data.
+    /// Data of the outlined function.
     pub data: usize,
     /// Block of the primary thread.
     primary: *const ThreadBlock,
@@ -66,7 +66,7 @@ struct SharedTotals {
     mpi: AtomicU64,
 }
 
-/// What the runtime says of the region that a thread executes.
+/// Facts that the runtime knows of the region that the calling thread executes.
 pub trait Runtime {
     /// Returns the number of the calling thread in its team. The primary has number 0.
     fn thread_number(&self) -> u32;

@@ -1,7 +1,8 @@
 //! Explicit tasks of OpenMP, counted and timed by their functions.
 //!
 //! A thread executes tasks while it waits: in a barrier, in taskwait, or after the end of its share
-//! of a parallel region. The wait stops while a task runs, and the task's time is work of the share.
+//! of a parallel region. The wait stops while a task runs, and the task's time is work of the
+//! share.
 
 use core::sync::atomic::Ordering;
 
@@ -40,13 +41,14 @@ pub struct OpenTask {
 struct Waited {
     /// Slot of the call's path.
     slot: u16,
-    /// Name of the path, which changes if the slot is evicted; [`PathKey::NONE`] if no call was open.
+    /// Name of the path, which changes if the slot is evicted; [`PathKey::NONE`] if no call was
+    /// open.
     path: PathKey,
     /// Whether the call waits for the team or for tasks.
     is_wait: bool,
 }
 
-/// How a call of the OpenMP runtime is measured.
+/// Way in which a call of the OpenMP runtime is measured.
 pub(super) enum Measured {
     /// By its call path.
     ByPath,

@@ -51,7 +51,7 @@ pub struct RuntimePlace {
     pub caller_rbp: u64,
 }
 
-/// What a thread waits for.
+/// Object of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitKind {
     /// The other threads of the team, or tasks.
@@ -95,7 +95,7 @@ pub(super) fn is_in_runtime(address: u64) -> bool {
     })
 }
 
-/// What a thread knows of its events. All zeros before the first one.
+/// State of a thread between its events. All zeros before the first event.
 pub struct ToolThread {
     /// Distances by the callback's return address.
     distances: [Distance; PLACES],
@@ -208,7 +208,7 @@ fn locate(
     locate_by_unwinding(observed, state, place, call)
 }
 
-/// Returns the call whose return address lies `distance` above the callback's; `None` if that place
+/// Returns the call with its return address `distance` above the callback's; `None` if that place
 /// is not on the thread's stack.
 #[inline]
 fn entry_at(state: &State, place: &RuntimePlace, distance: u64, call: CallId) -> Option<Entry> {
@@ -259,8 +259,8 @@ fn locate_by_unwinding(
 }
 
 /// Begins a region that the thread makes. `stated_address` is the call's return address as the
-/// runtime states it. Returns a value for [`begin_share`] and [`end_region`]; 0 if the region is not
-/// measured.
+/// runtime states it. Returns a value for [`begin_share`] and [`end_region`]; 0 if the region is
+/// not measured.
 #[inline]
 pub fn begin_region(
     observed: &Observed,
@@ -321,7 +321,7 @@ pub fn end_region(observed: &Observed, state: &mut State, team: u64, ticks: u64)
     }
 }
 
-/// What the runtime says of a thread in the region that the thread executes.
+/// Place of a thread in its team, as the runtime states it.
 #[derive(Clone, Copy, Debug)]
 pub struct Membership {
     /// Number of the thread in its team.

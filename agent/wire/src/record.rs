@@ -18,8 +18,9 @@
 //! A stack of a thread that executes its share of a parallel region lies inside the call path that
 //! made the region, in another thread: [`Record::Graft`] names that path.
 //!
-//! A stream begins with an empty stack, no slots and no such path, and [`Record::Lost`] resets it to that state.
-//! The first timed record after the begin or a reset is a resynchronisation: its stamp is absolute.
+//! A stream begins with an empty stack, no slots and no such path, and [`Record::Lost`] resets it
+//! to that state. The first timed record after the begin or a reset is a resynchronisation: its
+//! stamp is absolute.
 
 mod decoder;
 mod encoder;

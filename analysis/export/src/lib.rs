@@ -1,17 +1,18 @@
 //! Exports: a summary in the file formats of other tools' viewers.
 //!
-//! Entry point: [`CallForest::new`] builds one weighted call tree per rank (or per representative of
-//! a cluster, or one of the mean over ranks), and [`write`] writes the trees in a [`Format`]. Each
-//! format has a module of its own, which knows nothing but [`CallForest`] and [`TimelineCells`].
+//! Entry point: [`CallForest::new`] builds one weighted call tree per rank (or per representative
+//! of a cluster, or one of the mean over ranks), and [`write`] writes the trees in a [`Format`].
+//! Each format has a module of its own, which knows nothing but [`CallForest`] and
+//! [`TimelineCells`].
 //!
 //! Design constraints:
 //! - The time of a context in a lane is its inclusive time on that rank in the summary's side file.
-//!   Viewers add up the exclusive times of a subtree, so exclusive times are differences of inclusive
-//!   times here, not SC10's hybrid.
+//!   Viewers add up the exclusive times of a subtree, so exclusive times are differences of
+//!   inclusive times here, not SC10's hybrid.
 //! - Waiting has a frame of its own below the call that waits.
-//! - A format without an order of time gets totals. Formats with a time axis get the totals laid out
-//!   along the axis in the order of the call tree, and say so in the name of the process; the cells
-//!   of the timeline are a second process.
+//! - A format without an order of time gets totals. Formats with a time axis get the totals laid
+//!   out along the axis in the order of the call tree, and say so in the name of the process; the
+//!   cells of the timeline are a second process.
 
 #![forbid(unsafe_code)]
 

@@ -81,8 +81,9 @@ pub(super) fn short_tasks(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let each = seconds(tasks.fine_work_ns as f64 / tasks.fine.max(1) as f64 / NS_PER_S);
     format!(
         "{} creates {} tasks of {each} on average in all ranks: creating, distributing and ending \
-         them takes {} of each thread beside their work. Let a task do more (a block of iterations, \
-         grainsize of a taskloop), and create no tasks below a size (if or final clause).",
+         them takes {} of each thread beside their work. Let a task do more (a block of \
+         iterations, grainsize of a taskloop), and create no tasks below a size (if or \
+         final clause).",
         place(totals, facts.finding),
         count(tasks.fine),
         seconds(facts.finding.seconds),
@@ -95,8 +96,8 @@ pub(super) fn uneven_threads_of_rank(totals: &Totals, finding: &Finding) -> Opti
     let uneven = team_losses::uneven_threads(totals, finding)?;
     let region = totals.openmp.region(uneven.region)?;
     Some(format!(
-        "The slowest rank loses {} more than the others by uneven threads in {}: distribute the work \
-         over its threads, not over ranks.",
+        "The slowest rank loses {} more than the others by uneven threads in {}: distribute the \
+         work over its threads, not over ranks.",
         seconds(uneven.excess_s),
         region_place(totals, uneven.region, region),
     ))

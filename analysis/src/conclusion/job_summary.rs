@@ -136,9 +136,9 @@ fn late(totals: &JobTotals) -> Option<String> {
     let part = 100.0 * counts.late_samples as f64 / counts.samples.max(1) as f64;
     let part = if part < 1.0 { String::from("less than 1") } else { format!("{part:.0}") };
     Some(format!(
-        "Loops and lines of {functions} ({part} % of the samples) were not looked up in time: each is \
-         shown as a whole ({}). What was found is kept for the next run; a longer one, or `plimsoll digest`, \
-         looks up the rest.",
+        "Loops and lines of {functions} ({part} % of the samples) were not looked up in time: each \
+         is shown as a whole ({}). What was found is kept for the next run; a longer one, or \
+         `plimsoll digest`, looks up the rest.",
         listed(&names)
     ))
 }
@@ -155,8 +155,8 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     match matching {
         Matching::Phases => {}
         Matching::Joined(_) => notes.push(
-            "In part of the run the ranks synchronised at places that do not correspond: each such part is \
-             one phase."
+            "In part of the run the ranks synchronised at places that do not correspond: each such \
+             part is one phase."
                 .into(),
         ),
         Matching::WholeRun => notes.push(
@@ -173,23 +173,24 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     for (bit, ranks) in &totals.unfollowed {
         notes.push(match *bit {
             unfollowed::SUBGROUPS => format!(
-                "Rank {ranks} synchronised with more than {MAX_SUBGROUPS} different groups of ranks: what is \
-                 uneven within the later ones is not seen."
+                "Rank {ranks} synchronised with more than {MAX_SUBGROUPS} different groups of \
+                 ranks: what is uneven within the later ones is not seen."
             ),
             unfollowed::OTHER_THREADS => format!(
-                "On rank {ranks} threads other than the one that called MPI_Init took part in collectives: \
-                 these end no phases."
+                "On rank {ranks} threads other than the one that called MPI_Init took part in \
+                 collectives: these end no phases."
             ),
             _ => format!(
-                "More than {MAX_TEMPORAL_TREES} threads of rank {ranks} lived at the same time: which of the later \
-                 ones did alike is not known."
+                "More than {MAX_TEMPORAL_TREES} threads of rank {ranks} lived at the same time: \
+                 which of the later ones did alike is not known."
             ),
         });
     }
     if !totals.stepped_aside.is_empty() {
         notes.push(format!(
-            "The program or its runtime handles the sampling signal, SIGSTKFLT, itself, or a debugger stops at \
-             it, on rank {}: from then on no samples were taken there, only calls were measured.",
+            "The program or its runtime handles the sampling signal, SIGSTKFLT, itself, or a \
+             debugger stops at it, on rank {}: from then on no samples were taken there, \
+             only calls were measured.",
             totals.stepped_aside
         ));
     }
@@ -214,8 +215,8 @@ mod tests {
         let mut job = of_node(&[("solve", 20)]);
         job.combine(of_node(&[("solve", 10), ("assemble", 25)]));
         let note = late(&job).unwrap();
-        let told = "Loops and lines of 2 functions (28 % of the samples) were not looked up in time: \
-                    each is shown as a whole (solve and assemble).";
-        assert!(note.starts_with(told), "{note}");
+        let expected = "Loops and lines of 2 functions (28 % of the samples) were not looked up in \
+                    time: each is shown as a whole (solve and assemble).";
+        assert!(note.starts_with(expected), "{note}");
     }
 }

@@ -42,10 +42,10 @@ pub fn half_width(strata: &[SampledStratum], confidence: f64) -> Option<f64> {
 }
 
 impl EstimateVariance {
-    /// Returns the variance of the estimate: the sum over strata of
-    /// (N_h / N)^2 (1 - n_h / N_h) s_h^2 / n_h (Cochran, 5.3), with the effective degrees of freedom
-    /// of Satterthwaite (Cochran, 5.4), which lie between the smallest n_h - 1 and the sum of all
-    /// n_h - 1. `None` if a stratum has fewer than two sampled ranks and others.
+    /// Returns the variance of the estimate: the sum over strata of (N_h / N)^2 (1 - n_h / N_h)
+    /// s_h^2 / n_h (Cochran, 5.3), with the effective degrees of freedom of Satterthwaite (Cochran,
+    /// 5.4), which lie between the smallest n_h - 1 and the sum of all n_h - 1. `None` if a stratum
+    /// has fewer than two sampled ranks and others.
     pub fn of(strata: &[SampledStratum]) -> Option<Self> {
         let population: f64 = strata.iter().map(|stratum| f64::from(stratum.size)).sum();
         let (mut variance, mut squares) = (0.0, 0.0);

@@ -1,5 +1,5 @@
-//! What follows from the moments of the ranks: which ranks are sampled, or what the sampled ranks
-//! say of all.
+//! Conclusions from the moments of the ranks: the ranks to sample, or estimates for all ranks from
+//! the sampled ones.
 
 use plimsoll_collector::profile::NodeId;
 use plimsoll_summary::settings::SamplingRequest;
@@ -70,7 +70,7 @@ fn run_metrics(plan: &Plan, moments: &Moments, sizes: &[u32]) -> Vec<RunMetric> 
     kinds.enumerate().map(metric).collect()
 }
 
-/// What follows from the moments: the population, and estimates for the tree.
+/// Conclusions from the moments: the population, and estimates for the tree.
 pub struct Outcome {
     population: Population,
     /// Contexts of the population's metrics, in their order.

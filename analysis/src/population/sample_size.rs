@@ -27,8 +27,8 @@ pub struct StratifiedMetric {
     pub moments: Vec<CentralMoments>,
 }
 
-/// Returns the half-width of the interval of an estimated mean: that of [`half_width`], but not less
-/// than a part of the requested error unless all ranks are sampled, since the spread of a few
+/// Returns the half-width of the interval of an estimated mean: that of [`half_width`], but not
+/// less than a part of the requested error unless all ranks are sampled, since the spread of a few
 /// sampled ranks may be small by chance.
 pub fn interval_half_width(
     strata: &[SampledStratum],
@@ -95,8 +95,9 @@ impl StratifiedMetric {
 
     /// Returns whether a sample has the precision: the interval to expect is narrow enough, and the
     /// intervals of drawn samples hold the mean, for one of two reasons. Either the estimate is
-    /// nearly normally distributed; or the smallest half-width is so many standard deviations of
-    /// the estimate that, by Chebyshev's inequality, no distribution exceeds it too often.
+    /// nearly normally distributed; or the smallest half-width is a large multiple of the
+    /// estimate's standard deviation: by Chebyshev's inequality, no distribution exceeds it too
+    /// often.
     pub fn has(&self, precision: Precision, sampled: &[u32]) -> bool {
         let (strata, mean) = (self.strata(sampled), self.mean());
         let (Some(width), Some(EstimateVariance { variance, degrees })) =
@@ -111,7 +112,7 @@ impl StratifiedMetric {
         width <= precision.error * mean && (is_covered() || is_nearly_normal())
     }
 
-    /// Returns the strata with the variance of all ranks, of which these are sampled.
+    /// Returns the strata with these numbers of sampled ranks, and the variance of all ranks.
     pub fn strata(&self, sampled: &[u32]) -> Vec<SampledStratum> {
         let strata = self.sizes.iter().zip(sampled).zip(&self.moments);
         let stratum = |((size, sampled), moments): ((&u32, &u32), &CentralMoments)| {

@@ -138,7 +138,8 @@ mod tests {
             prop_assert_eq!(joined, of(&values));
             let n = values.len() as f64;
             let mean = values.iter().map(|it| *it as f64).sum::<f64>() / n;
-            let power = |power| values.iter().map(|it| (*it as f64 - mean).powi(power)).sum::<f64>();
+            let deviations = values.iter().map(|it| *it as f64 - mean);
+            let power = |power| deviations.clone().map(|it| it.powi(power)).sum::<f64>();
             let found = joined.central();
             prop_assert!((found.mean - mean).abs() <= 1e-9 * mean.max(1.0));
             let variance = if n > 1.0 { power(2) / (n - 1.0) } else { 0.0 };

@@ -240,14 +240,14 @@ impl<R: Read + Seek> Digest<R> {
     /// another build.
     fn give_functions(&mut self) {
         for process in self.processes.values_mut() {
-            for told in std::mem::take(&mut process.functions) {
-                let module = told.module.checked_sub(1).and_then(|at| process.modules.get(&at));
-                let (Some(module), Ok(code)) = (module, postcard::from_bytes(&told.code)) else {
+            for spooled in std::mem::take(&mut process.functions) {
+                let module = spooled.module.checked_sub(1).and_then(|at| process.modules.get(&at));
+                let (Some(module), Ok(code)) = (module, postcard::from_bytes(&spooled.code)) else {
                     continue;
                 };
                 let path = PathBuf::from(&module.path);
                 let module = self.structures.module(path, module.build_id.clone());
-                self.structures.give(module, told.name.as_deref(), code);
+                self.structures.give(module, spooled.name.as_deref(), code);
             }
         }
     }

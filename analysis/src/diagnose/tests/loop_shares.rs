@@ -48,7 +48,7 @@ fn calls_prove_iterations_that_samples_nearly_tell_apart() {
     }
 }
 
-/// Iteration 1 of each five is not told apart.
+/// Iteration 1 of each five is not distinguished.
 #[test]
 fn durations_say_which_iterations_they_are_about_and_when_these_began() {
     let of = |number: u64| match number % 5 {

@@ -238,8 +238,8 @@ fn the_serial_work_of_a_program_that_hardly_uses_threads_is_no_loss() {
 
 #[test]
 fn uneven_threads_explain_a_slow_rank_only_in_large_part() {
-    for (uneven_ms, told) in [(130, true), (110, false)] {
-        let openmp: OpenMp = match told {
+    for (uneven_ms, is_named) in [(130, true), (110, false)] {
+        let openmp: OpenMp = match is_named {
             true => {
                 |rank, contexts| region(10, [1400, 1400 - 130 * u64::from(rank), 1400], contexts)
             }
@@ -250,6 +250,6 @@ fn uneven_threads_explain_a_slow_rank_only_in_large_part() {
         let summary =
             with_teams(2, openmp, |rank| vec![doing(KERNEL, (1000 + 400 * u64::from(rank)) * MS)]);
         let advice = &of_kind(&summary, LossKind::LoadImbalance).unwrap().advice;
-        assert_eq!(advice.contains("by uneven threads"), told, "{uneven_ms}: {advice}");
+        assert_eq!(advice.contains("by uneven threads"), is_named, "{uneven_ms}: {advice}");
     }
 }

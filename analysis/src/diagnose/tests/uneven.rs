@@ -274,9 +274,9 @@ fn a_loss_shows_where_the_ranks_wait_for_the_slow_one() {
         _ => vec![doing("main/relax", 50 * MS)],
     };
     let losses = loss_of(late_by_message);
-    let told: Vec<(LossKind, f64)> =
+    let found: Vec<(LossKind, f64)> =
         losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect();
-    assert_eq!(told, [(LossKind::WaitForPartner, 0.04), (LossKind::LoadImbalance, 0.0075)]);
+    assert_eq!(found, [(LossKind::WaitForPartner, 0.04), (LossKind::LoadImbalance, 0.0075)]);
 }
 
 /// The other ranks wait for the slow rank 0 in messages, and for rank 1, by much less, in the

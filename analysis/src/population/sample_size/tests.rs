@@ -5,8 +5,8 @@ use crate::population::random_choice::chosen;
 use crate::population::stratum_moments::StratumMoments;
 use crate::random::Random;
 
-/// Returns the number of samples to draw from a population: with 1 000 alone, an interval that holds
-/// in exactly 95 % of all samples would fail the test in one of 14 runs.
+/// Returns the number of samples to draw from a population: with 1 000 alone, an interval that
+/// holds in exactly 95 % of all samples would fail the test in one of 14 runs.
 fn draws(sampled: &[u32]) -> u32 {
     if sampled.iter().sum::<u32>() > 1000 { 4_000 } else { 10_000 }
 }
@@ -69,7 +69,7 @@ impl Ranks {
         Self([(0.5, 1), (1.0, 8), (1.5, 5), (4.0, 2)].map(part).into())
     }
 
-    /// The same ranks as a single stratum.
+    /// Returns these ranks as a single stratum.
     fn joined(&self) -> Self {
         Self(vec![self.0.concat()])
     }
@@ -87,7 +87,7 @@ impl Ranks {
         }
     }
 
-    /// Returns the part of all drawn samples whose interval contains the true mean.
+    /// Returns the fraction of drawn samples for which the interval contains the true mean.
     fn coverage(&self, sampled: &[u32], precision: Precision, random: &mut Random) -> f64 {
         let metric = self.metric();
         let truth = metric.mean();
@@ -201,7 +201,7 @@ fn the_number_of_ranks_is_that_of_cochran() {
         let wanted = (normal * 0.2 / 0.03_f64).powi(2);
         let of_normal = wanted / (1.0 + wanted / f64::from(size));
         let [number] = metric(size).required(precision, &[2])[..] else { panic!("one stratum") };
-        // Student's t is larger than z by few percent for so many ranks.
+        // For large samples, Student's t is a few percent larger than z.
         let ratio = f64::from(number) / of_normal;
         assert!((1.0..1.05).contains(&ratio), "{size}: {number} and {of_normal}");
         // It is the smallest that suffices.
@@ -210,8 +210,8 @@ fn the_number_of_ranks_is_that_of_cochran() {
     }
 }
 
-/// The formula of the slides, m = N s^2 / (N^2 V^2 + s^2) with V = (d / z)^2, depends on the unit of
-/// time; Cochran's, N s^2 / (N V + s^2), does not.
+/// The formula of the slides, m = N s^2 / (N^2 V^2 + s^2) with V = (d / z)^2, depends on the unit
+/// of time; Cochran's, N s^2 / (N V + s^2), does not.
 #[test]
 fn the_slides_formula_depends_on_the_unit() {
     let cochran = |n: f64, s: f64, v: f64| n * s * s / (n * v + s * s);
@@ -324,7 +324,7 @@ fn a_sample_has_the_precision_in_all_metrics() {
     assert!(sampled.iter().zip(&sizes).all(|(sampled, size)| sampled < size), "{sampled:?}");
 }
 
-/// Times of which nothing is spent need no rank, and are exact.
+/// A metric that is zero in all ranks is exact with the smallest sample.
 #[test]
 fn a_metric_that_is_zero_needs_the_smallest_sample() {
     let moments = vec![CentralMoments::default(); 2];

@@ -30,7 +30,8 @@
 //! | ids of frames as | 250 | 1000 | 60000 |
 //! |---|---|---|---|
 //! | ids, in one column; all columns in one block of zstd's (level 3) | 3.33 | 2.92 | 2.37 |
-//! | ids, innermost frames apart from outer ones; a block for each column, as below | 3.05 | 2.62 | 2.30 |
+//! | ids, innermost frames apart from outer ones; a block for each column, as below | 3.05 | 2.62 |
+//! 2.30 |
 //! | differences to the id before (level 3) | 3.30 | 2.82 | 2.55 |
 //! | places in a list moved to the front, ids between where they are new | 2.99 | 2.46 | 2.05 |
 //! | places among the latest successors of the frame outside (level 3) | 3.73 | 2.97 | 2.07 |
@@ -167,8 +168,8 @@ enum Column {
     Events,
     /// Exemplary messages: all numbers of such a record, one after the other.
     Messages,
-    /// Parallel regions, their shares, tasks, and names of call paths that stacks lie in: all numbers of
-    /// such a record, one after the other.
+    /// Parallel regions, their shares, tasks, and names of call paths that stacks lie in: all
+    /// numbers of such a record, one after the other.
     Regions,
 }
 
