@@ -9,11 +9,17 @@ use plimsoll_tests::truth::assert_within;
 
 const TOLERANCE: f64 = 0.10;
 
+/// Ratio of slow work to other work.
+const FACTOR: u32 = 3;
+/// Relative tolerance for short tasks: the begin of the measurement of a task is part of the task in
+/// the summary, and of its overhead in the subject.
+const TASK_TOLERANCE: f64 = 0.35;
+
 /// Runs `openmp_kinds` of this kind with GCC's runtime, alone, until `check` holds.
-fn kind(kind: &str, threads: u32, check: impl Fn(&Outcome)) {
+fn kind(kind: &str, threads: u32, factor: u32, check: impl Fn(&Outcome)) {
     let form = Form::OpenMp(Language::C, OpenMpRuntime::Gomp);
     let job = Job::alone("openmp_kinds").form(form);
-    let job = team(job.arguments(&format!("sleep 10 10 3 {kind}")), threads);
+    let job = team(job.arguments(&format!("sleep 10 10 {factor} {kind}")), threads);
     job.watch(Watch::Run).run_until(check);
 }
 
@@ -24,18 +30,25 @@ fn assert_largest(job: &Outcome) {
     let losses = job.summary().losses();
     let largest = losses.first().unwrap_or_else(|| panic!("no loss: {}", job.text()));
     assert_eq!(Some(largest.kind()), truth.text("loss"), "{}", job.text());
-    assert_within("loss", largest.seconds(), truth.number("expected_loss_s"), TOLERANCE);
+    let is_of_tasks = largest.kind() == "fine_grained_tasks";
+    let tolerance = if is_of_tasks { TASK_TOLERANCE } else { TOLERANCE };
+    assert_within("loss", largest.seconds(), truth.number("expected_loss_s"), tolerance);
     let cause = truth.text("cause").expect("the subject names the cause");
-    let path = largest.cause_path().join(" ");
-    // Uneven threads are put down to the loop of the region, which calls the subject's function.
-    let is_in_region = largest.kind() == "thread_imbalance" && path.contains("_omp_fn");
-    assert!(is_in_region || path.contains(cause), "{cause} is not in {path}");
+    let path = largest.cause_path();
+    // Uneven threads are put down to the loop of the region, which calls the subject's function: the
+    // path ends in the outlined function.
+    match largest.kind() {
+        "thread_imbalance" => {
+            assert!(path.last().is_some_and(|it| it.contains("_omp_fn")), "{path:?}")
+        }
+        _ => assert!(path.iter().any(|it| it.contains(cause)), "{cause} is not in {path:?}"),
+    }
 }
 
 #[test]
 fn uneven_threads_of_each_schedule_are_found() {
     for how in ["static", "dynamic", "guided", "nested"] {
-        kind(how, 4, |job| {
+        kind(how, 4, FACTOR, |job| {
             assert_largest(job);
             let line = job.truth().number("line");
             let regions = job.summary().at("/openmp/regions").as_array().expect("it is a list");
@@ -46,11 +59,11 @@ fn uneven_threads_of_each_schedule_are_found() {
 
 #[test]
 fn even_threads_lose_nothing_and_work_outside_of_regions_is_serial() {
-    kind("even", 4, |job| {
+    kind("even", 4, FACTOR, |job| {
         assert!(job.summary().losses_of("thread_imbalance").is_empty(), "{}", job.text());
         assert!(job.summary().number("/efficiency/openmp/load_balance") > 0.9);
     });
-    kind("serial", 4, |job| {
+    kind("serial", 4, FACTOR, |job| {
         assert_largest(job);
         let truth = job.truth();
         let (serial_s, region_s) = (truth.number("serial_s"), truth.number("region_s"));
@@ -62,15 +75,16 @@ fn even_threads_lose_nothing_and_work_outside_of_regions_is_serial() {
 
 #[test]
 fn short_tasks_and_regions_are_found() {
-    for how in ["tasks", "regions"] {
-        kind(how, 2, assert_largest);
+    // Thousands per iteration: the run is long enough for samples of what creates them.
+    for (how, thousands) in [("tasks", 100), ("regions", 10)] {
+        kind(how, 2, thousands, assert_largest);
     }
 }
 
 #[test]
 fn threads_contend_for_critical_sections() {
     for how in ["critical", "convoy"] {
-        kind(how, 4, |job| {
+        kind(how, 4, FACTOR, |job| {
             let lock = &job.summary().losses_of("lock_contention");
             let [loss] = &lock[..] else { panic!("{}", job.text()) };
             assert_within("loss", loss.seconds(), job.truth().number("expected_loss_s"), TOLERANCE);
