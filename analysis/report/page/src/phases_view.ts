@@ -44,6 +44,16 @@ function row(job: Job, phase: Phase, chosen: boolean): Child[] {
   ];
 }
 
+/** What each row of ICS18's Table 2 says of a segment, and where it sends the reader. */
+const ADVICE: Record<number, string> = {
+  1: "Much waiting: look which of the waits below are needed.",
+  2: "Uneven parts that even each other out before the synchronisation: look where they arise.",
+  3: "Load imbalance: look where the uneven work below arises.",
+  4: "Uneven parts and much waiting: where work makes others wait, even it out; else look which " +
+    "waits are needed.",
+  5: "Load imbalance and much waiting: look at the uneven work first, then at the waits.",
+};
+
 async function segments(job: Job): Promise<Child> {
   const { segments } = job.summary;
   if (segments.length === 0) {
@@ -54,14 +64,19 @@ async function segments(job: Job): Promise<Child> {
     return contexts.has(node) ? endOf([contexts.frame(node)]) : `context ${node}`;
   };
   return table("Inefficient segments (ICS18, Table 2)",
-    ["Phase", "Imbalance at its end", "Imbalance in it", "Waits in it", "Row", "Contexts"],
+    ["Phase", "Imbalance at its end", "Imbalance in it", "Waits in it", "Meaning", "Contexts"],
     segments.map((segment) => [
       String(segment.phase), seconds(segment.imb_sync_s), seconds(segment.sum_imb_s),
-      seconds(segment.sum_wait_s), segment.row === null ? "\u2013" : String(segment.row),
+      seconds(segment.sum_wait_s), meaning(segment.row),
       h("span", {}, segment.nodes.slice(0, 6).map((node, index) => [
         index > 0 && ", ", h("a", { href: job.link({ view: "contexts", node }) }, name(node)),
       ]), segment.nodes.length > 6 && ", ..."),
     ]));
+}
+
+function meaning(row: number | null): string {
+  const advice = row === null ? undefined : ADVICE[row];
+  return advice === undefined ? "\u2013" : `${advice} (row ${row})`;
 }
 
 /** Groups of ranks with tasks of their own. */

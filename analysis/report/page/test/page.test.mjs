@@ -7,6 +7,11 @@ import { summary as invented, writeRanks } from "./generated.mjs";
 import { browser, generated, made, opened, real, recorded, themesAndPaper, to, workspace } from "./pages.mjs";
 import { calls, count, percent, rounded, seconds } from "./wording.mjs";
 
+/** How the page explains the rows of segments that the recorded runs have. */
+const SEGMENT_MEANINGS = {
+  3: "Load imbalance: look", 4: "Uneven parts and much waiting", 5: "Load imbalance and much waiting",
+};
+
 let space, context;
 const jobs = {};
 
@@ -114,6 +119,11 @@ for (const name of ["imbalance", "lammps", "generated"]) {
       for (const phase of summary.phases) {
         assert.ok(phases.some((row) => row.includes(seconds(phase.duration_s)) &&
           row.includes(count(phase.instances))), `phase ${phase.id}`);
+      }
+      const segments = page.locator("table", { has: page.locator("text=Inefficient segments") });
+      for (const [at, { row }] of summary.segments.entries()) {
+        const text = await segments.locator("tbody tr").nth(at).textContent();
+        assert.ok(text.includes(`${SEGMENT_MEANINGS[row]}`) && text.includes(`(row ${row})`), text);
       }
     });
   });
