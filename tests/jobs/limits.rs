@@ -56,8 +56,12 @@ fn a_program_with_little_address_space_is_left_alone() {
         for job in each(&format!("space {kibibytes}")) {
             let job = watched(&job);
             let lines = job.plimsoll_lines();
-            let left_alone = lines.iter().any(|line| line.contains("raise `ulimit -v` to "));
-            assert_ne!(left_alone, !job.files().is_empty(), "{}", job.transcript());
+            let says = |what: &str| lines.iter().any(|line| line.contains(what));
+            let left_alone = says("raise `ulimit -v` to ");
+            // With 400 MB, what Open MPI needs varies about what is left beside the measurement.
+            let gave_up = says("the program has little or no address space left");
+            let reports = !job.files().is_empty();
+            assert!(gave_up || left_alone != reports, "{}", job.transcript());
             assert!(left_alone || kibibytes > 300_000, "{}", job.transcript());
         }
     }
