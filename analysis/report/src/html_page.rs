@@ -14,6 +14,7 @@
 //! | ranks | times of single ranks, from the file beside the summary ([`page_ranks`]) |
 //! | timeline | JSON: the file of the timeline beside the summary, as it is |
 //! | sources | JSON: lines of source code around the contexts that matter ([`source_excerpts`]) |
+//! | sentences | JSON: sentences of the text report about biclusters and sampled ranks |
 //! | page | JSON: why a block is missing |
 
 mod columns;
@@ -33,6 +34,9 @@ use flate2::write::ZlibEncoder;
 use serde::Serialize;
 
 use plimsoll_summary::{SideFile, Summary};
+
+use super::patterns::pattern;
+use super::population_sentences::population;
 
 /// Page without data.
 const SHELL: &str = include_str!("../page/dist/page.html");
@@ -96,7 +100,29 @@ fn summary_blocks(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) 
     if !sources.is_empty() {
         json_block(to, "sources", &sources)?;
     }
+    let sentences = Sentences::of(summary);
+    if sentences != Sentences::default() {
+        json_block(to, "sentences", &sentences)?;
+    }
     json_block(to, "page", &missing)
+}
+
+/// Sentences of the text report that the page repeats, so that both have one wording.
+#[derive(Default, PartialEq, Serialize)]
+struct Sentences {
+    /// One sentence per bicluster, in the summary's order.
+    biclusters: Vec<String>,
+    /// The sampled ranks; `None` if no ranks were sampled.
+    population: Option<String>,
+}
+
+impl Sentences {
+    fn of(summary: &Summary) -> Self {
+        Self {
+            biclusters: summary.biclusters.iter().map(|it| pattern(summary, it)).collect(),
+            population: population(summary),
+        }
+    }
 }
 
 /// Reasons for missing blocks, as sentences.

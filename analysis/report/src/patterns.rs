@@ -4,7 +4,7 @@
 use plimsoll_summary::phrase::{counted, end_of, percent, ranks};
 use plimsoll_summary::{Bicluster, Summary};
 
-/// Maximum number of biclusters shown.
+/// Maximum number of biclusters in the text report.
 const MAX_BICLUSTERS: usize = 2;
 /// Maximum number of contexts named per bicluster.
 const MAX_NAMES: usize = 2;
@@ -14,7 +14,8 @@ pub fn patterns(summary: &Summary) -> Vec<String> {
     summary.biclusters.iter().take(MAX_BICLUSTERS).map(|it| pattern(summary, it)).collect()
 }
 
-fn pattern(summary: &Summary, bicluster: &Bicluster) -> String {
+/// Returns the sentence of one bicluster.
+pub fn pattern(summary: &Summary, bicluster: &Bicluster) -> String {
     let mut nodes = bicluster.nodes.clone();
     let deviation_s = |node: &u32| {
         summary.tree.nodes.get(*node as usize).map_or(0.0, |node| node.exclusive.stddev_s)

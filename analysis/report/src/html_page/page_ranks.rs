@@ -1,5 +1,5 @@
 //! Times of single ranks in a page: the table beside the summary (`plimsoll-ranks/1`), or, if that
-//! is too large for a page, its columns that explain the losses.
+//! is too large for a page, its columns that explain the losses and the biclusters.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -84,19 +84,20 @@ impl RankRows {
     }
 }
 
-/// Chooses the columns of a table for a page: those of the losses, then those with the largest
-/// differences between ranks.
+/// Chooses the columns of a table for a page: those of the losses and biclusters first, then those
+/// with the largest differences between ranks.
 fn chosen(header: &RankTableHeader, summary: &Summary) -> Vec<usize> {
     let [ranks, quantities, nodes] = header.shape;
     let room = MAX_TIMES / (ranks * quantities).max(1);
     if nodes <= room {
         return (0..nodes).collect();
     }
-    let named = summary
+    let of_losses = summary
         .losses
         .iter()
         .flat_map(|loss| loss.causes.iter().map(|cause| cause.node).chain([loss.symptom.node]));
-    let named: HashSet<u32> = named.collect();
+    let of_biclusters = summary.biclusters.iter().flat_map(|it| it.nodes.iter().copied());
+    let named: HashSet<u32> = of_losses.chain(of_biclusters).collect();
     let spread = |column: &usize| {
         let node = header.nodes[*column];
         let spread = summary.tree.nodes.get(node as usize).map_or(0.0, |node| {

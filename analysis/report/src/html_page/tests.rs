@@ -5,7 +5,7 @@ use base64::Engine;
 use flate2::read::ZlibDecoder;
 
 use super::*;
-use plimsoll_summary::{Frame, FrameKind, Metric, TreeNode};
+use plimsoll_summary::{Bicluster, Frame, FrameKind, Metric, TreeNode};
 
 /// The bytes of a block.
 fn content(page: &str, name: &str) -> Option<Vec<u8>> {
@@ -174,6 +174,58 @@ fn times_of_single_ranks_stand_by_context() {
         .collect();
     // Inclusive times of the four ranks in the first context, then exclusive ones.
     assert_eq!(times[..8], [0.0, 4.0, 8.0, 12.0, 2.0, 6.0, 10.0, 14.0]);
+}
+
+#[test]
+fn sentences_of_the_text_report_are_in_the_page() {
+    let mut summary = summary(&["a", "b"]);
+    assert_eq!(content(&page(&summary, None), "sentences"), None);
+    let bicluster = |ranks: &str, sign| Bicluster {
+        event: None,
+        nodes: vec![0, 1],
+        ranks: ranks.into(),
+        sign,
+        variance_share: 0.62,
+    };
+    summary.biclusters = vec![bicluster("0-1", 1), bicluster("3", -1), bicluster("2", 1)];
+    let sentences = json(&page(&summary, None), "sentences");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = words(&crate::text(&summary));
+    let biclusters = sentences["biclusters"].as_array().unwrap();
+    let biclusters: Vec<String> = biclusters.iter().map(|it| words(it.as_str().unwrap())).collect();
+    assert_eq!(biclusters.len(), 3, "the page has more of them than the text report");
+    assert!(biclusters[..2].iter().all(|it| text.contains(it)), "{biclusters:?}, {text}");
+    assert_eq!(sentences["population"], serde_json::Value::Null);
+}
+
+#[test]
+fn contexts_of_biclusters_stay_in_a_page_without_room_for_all() {
+    let names: Vec<String> = (0..20).map(|index| index.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut summary = summary(&names);
+    // Room for 10 contexts, all of equal spread: without the bicluster the first ones stay.
+    let ranks = 50_000;
+    let nodes: Vec<u32> = (0..20).collect();
+    let header = serde_json::json!({
+        "schema": "plimsoll-ranks/1", "ranks": "0-49999", "nodes": nodes,
+        "quantities": ["inclusive_s", "exclusive_s"], "dtype": "<f4", "shape": [ranks, 2, 20],
+    });
+    let mut file = format!("{header}\n").into_bytes();
+    file.resize(file.len() + ranks * 2 * 20 * 4, 0);
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("x.ranks"), file).unwrap();
+    summary.per_rank.file = Some("x.ranks".into());
+    summary.biclusters = vec![Bicluster {
+        event: None,
+        nodes: vec![17, 19],
+        ranks: "0-99".into(),
+        sign: 1,
+        variance_share: 0.5,
+    }];
+    let block = content(&page(&summary, Some(directory.path())), "ranks").unwrap();
+    let end = block.iter().position(|byte| *byte == b'\n').unwrap();
+    let header: serde_json::Value = serde_json::from_slice(&block[..end]).unwrap();
+    assert_eq!(header["nodes"], serde_json::json!([0, 1, 2, 3, 4, 5, 6, 7, 17, 19]));
 }
 
 #[test]
