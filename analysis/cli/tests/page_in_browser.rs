@@ -43,6 +43,12 @@ fn the_page_shows_the_summary_and_leads_through_it() {
 }
 
 #[test]
+fn the_page_shows_biclusters_as_heat_maps() {
+    tools();
+    succeeds("node", &["--test", "--test-reporter=spec", "test/patterns.test.mjs"]);
+}
+
+#[test]
 fn the_page_of_a_comparison_shows_it() {
     tools();
     succeeds("node", &["--test", "--test-reporter=spec", "test/diff.test.mjs"]);

@@ -9,6 +9,14 @@ export interface Missing {
   timeline: string | null;
 }
 
+/** Sentences of the text report. */
+export interface Sentences {
+  /** One sentence per bicluster. */
+  biclusters: string[];
+  /** `null` where no ranks were sampled. */
+  population: string | null;
+}
+
 /** The cells of the timeline: `plimsoll-timeline/1`. */
 export interface TimelineData {
   begin_s: number;
@@ -93,6 +101,10 @@ export async function readFrames(): Promise<Frame[]> {
 
 export async function readMissing(): Promise<Missing> {
   return (await json<Missing>("page")) ?? { ranks: null, timeline: null };
+}
+
+export async function readSentences(): Promise<Sentences> {
+  return (await json<Sentences>("sentences")) ?? { biclusters: [], population: null };
 }
 
 /** Reads the timeline; `null` where the page has none. */
@@ -194,9 +206,11 @@ export async function readRankFile(file: File): Promise<RankTimes> {
   const numbers = count * quantities.length * width;
   const all = new Float32Array(rest.slice(0, 4 * numbers).buffer);
   return { ranks, nodes, quantities, count, of: width, times: (place, quantity) => {
-    return Float32Array.from({ length: count }, (_, rank) => {
-      return all[(rank * quantities.length + quantity) * width + place] ?? NaN;
-    });
+    const values = new Float32Array(count);
+    for (let rank = 0; rank < count; rank += 1) {
+      values[rank] = all[(rank * quantities.length + quantity) * width + place] ?? NaN;
+    }
+    return values;
   } };
 }
 

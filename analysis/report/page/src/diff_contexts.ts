@@ -2,8 +2,8 @@
 
 import { CLASSES, type ComparedContext, type Comparison, type Growth } from "./comparison";
 import { type Child, facts, fill, h, table } from "./dom";
-import { pathOf, setupNames } from "./diff_words";
-import { count, percent, seconds } from "./format";
+import { setupNames } from "./diff_words";
+import { count, pathOf, percent, seconds } from "./format";
 import { chart, palette } from "./series_chart";
 
 interface Column {

@@ -2,8 +2,8 @@
 
 import { CLASSES, type ByClass, type Comparison, type Finding, type ScalingRow } from "./comparison";
 import { type Child, facts, h, table } from "./dom";
-import { percent, seconds } from "./format";
-import { pathOf, setupNames } from "./diff_words";
+import { pathOf, percent, seconds } from "./format";
+import { setupNames } from "./diff_words";
 import { chart, palette } from "./series_chart";
 
 const CLASS_NAMES = { work: "work", waiting: "waiting", communication: "communication", io: "I/O" };

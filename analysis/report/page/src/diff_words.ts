@@ -1,14 +1,7 @@
 /** Words that the sections of a comparison share. */
 
 import type { Comparison } from "./comparison";
-import { counted, frameName, percent } from "./format";
-import type { Frame } from "./summary";
-
-/** A path in one line; frames of one name that follow each other are named once. */
-export function pathOf(path: Frame[]): string {
-  const names = path.map(frameName);
-  return names.filter((name, index) => name !== names[index - 1]).join(" > ");
-}
+import { counted, percent } from "./format";
 
 /** A change with its sign. */
 export function signed(fraction: number): string {

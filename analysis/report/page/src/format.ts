@@ -159,6 +159,12 @@ export function frameName(frame: Frame): string {
   }
 }
 
+/** A path in one line; frames of one name that follow each other are named once. */
+export function pathOf(path: Frame[]): string {
+  const names = path.map(frameName);
+  return names.filter((name, index) => name !== names[index - 1]).join(" > ");
+}
+
 /** The innermost frame of a path as the subject of a sentence. */
 export function endOf(path: Frame[]): string {
   const last = path[path.length - 1];

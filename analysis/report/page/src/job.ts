@@ -2,8 +2,8 @@
 
 import { type Address, format, parse } from "./address";
 import {
-  type Missing, type RankTimes, type SourceFile, type TimelineData,
-  readColumns, readFrames, readMissing, readRankTimes, readSources, readTimeline,
+  type Missing, type RankTimes, type Sentences, type SourceFile, type TimelineData,
+  readColumns, readFrames, readMissing, readRankTimes, readSentences, readSources, readTimeline,
 } from "./blocks";
 import { Contexts } from "./contexts";
 import type { Loss, Summary } from "./summary";
@@ -16,6 +16,7 @@ export class Job {
   private timelineOnce: Promise<TimelineData | null> | null = null;
   private sourcesOnce: Promise<SourceFile[]> | null = null;
   private rankTimesOnce: Promise<RankTimes | null> | null = null;
+  private sentencesOnce: Promise<Sentences> | null = null;
   address: Address;
   private readonly changed: () => void;
 
@@ -49,6 +50,11 @@ export class Job {
   rankTimes(): Promise<RankTimes | null> {
     this.rankTimesOnce ??= readRankTimes();
     return this.rankTimesOnce;
+  }
+
+  sentences(): Promise<Sentences> {
+    this.sentencesOnce ??= readSentences();
+    return this.sentencesOnce;
   }
 
   /** Replaces the times of single ranks by those of a file that the user has chosen. */

@@ -1,5 +1,6 @@
 /** Ranks: a context's time over the ranks (SC10, Figure 6), clusters, nodes, and who talks to whom. */
 
+import { biclustersPanel } from "./biclusters_view";
 import { type RankTimes, readRankFile } from "./blocks";
 import type { Contexts } from "./contexts";
 import { type Child, fill, h, table } from "./dom";
@@ -15,7 +16,8 @@ import { threadsPanel } from "./threads_view";
 const MAX_RULES = 64;
 
 export async function showRanks(job: Job, place: HTMLElement): Promise<void> {
-  const [contexts, times] = await Promise.all([job.contexts(), job.rankTimes()]);
+  const [contexts, times, sentences] =
+    await Promise.all([job.contexts(), job.rankTimes(), job.sentences()]);
   if (job.address.view !== "ranks") return;
   fill(place,
     h("section", { class: "panel" }, h("h2", {}, "One context over the ranks"),
@@ -26,7 +28,7 @@ export async function showRanks(job: Job, place: HTMLElement): Promise<void> {
     ),
     threadsPanel(job),
     regionsPanel(job, contexts),
-    together(job, contexts),
+    biclustersPanel(job, contexts, times, sentences.biclusters),
     h("section", { class: "panel" }, h("h2", {}, "Who communicates with whom"), matrixPanel(job)),
   );
 }
@@ -197,24 +199,6 @@ function clusters(job: Job): Child {
       rankWords(cluster.ranks, run.ranks), count(cluster.size), `rank ${cluster.representative}`,
       cluster.distance === null ? "\u2013" : percent(cluster.distance),
     ]));
-}
-
-/** Contexts and ranks that vary together. */
-function together(job: Job, contexts: Contexts): Child {
-  const found = job.summary.biclusters ?? [];
-  return found.length > 0 && h("section", { class: "panel" },
-    table("Contexts and ranks that vary together", ["Ranks", "Differ in", "Contexts", "Of the variance"],
-      found.map((group) => [
-        rankWords(group.ranks, job.summary.run.ranks),
-        group.event ? `${Number(group.sign) > 0 ? "more" : "fewer"} ${group.event}`
-          : `${Number(group.sign) > 0 ? "more" : "less"} time`,
-        h("span", {}, group.nodes.filter((node) => contexts.has(node)).slice(0, 8)
-          .map((node, index) => [
-            index > 0 && ", ",
-            h("a", { href: job.link({ view: "contexts", node }) }, frameName(contexts.frame(node))),
-          ]), group.nodes.length > 8 && ", ..."),
-        percent(group.variance_share),
-      ])));
 }
 
 function nodes(job: Job): Child {

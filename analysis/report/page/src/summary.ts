@@ -199,7 +199,7 @@ export interface Bicluster {
   event?: string | null;
   nodes: number[];
   ranks: string;
-  sign: number | string;
+  sign: number;
   variance_share: number;
 }
 

@@ -229,23 +229,29 @@ export async function writeRanks(file, summary, most) {
     .slice(0, Math.max(Math.floor(most / (12 * ranks)), 1));
   const places = summary.losses.flatMap(({ symptom, causes }) => [symptom, ...causes]);
   const kept = [...new Set([...nodes, ...places.map(({ node }) => node)])].sort((a, b) => a - b);
-  const header = JSON.stringify({
-    schema: "plimsoll-ranks/1", ranks: `0-${ranks - 1}`, nodes: kept,
-    quantities: ["inclusive_s", "exclusive_s", "calls"], dtype: "<f4",
-    shape: [ranks, 3, kept.length],
-    phases: [], phase_quantities: [], phase_shape: [0, 0, kept.length],
-  });
-  const stream = createWriteStream(file);
-  stream.write(`${header}\n`);
   const next = random(5);
-  for (let rank = 0; rank < ranks; rank += 1) {
-    const row = new Float32Array(3 * kept.length);
+  await writeRankTable(file, ranks, kept, ["inclusive_s", "exclusive_s", "calls"], (rank, row) => {
     kept.forEach((node, at) => {
       const { inclusive, exclusive, calls } = summary.tree.nodes[node];
       row[at] = rank === ranks - 1 ? inclusive.max_s : inclusive.mean_s * (0.98 + next() / 50);
       row[kept.length + at] = exclusive.mean_s * (0.98 + next() / 50);
       row[2 * kept.length + at] = Math.floor(calls / ranks) + (rank < calls % ranks ? 1 : 0);
     });
+  });
+}
+
+/** A file of single ranks' times; `fill` sets a rank's values, by quantity, then by context. */
+export async function writeRankTable(file, ranks, nodes, quantities, fill) {
+  const header = JSON.stringify({
+    schema: "plimsoll-ranks/1", ranks: `0-${ranks - 1}`, nodes, quantities, dtype: "<f4",
+    shape: [ranks, quantities.length, nodes.length],
+    phases: [], phase_quantities: [], phase_shape: [0, 0, nodes.length],
+  });
+  const stream = createWriteStream(file);
+  stream.write(`${header}\n`);
+  for (let rank = 0; rank < ranks; rank += 1) {
+    const row = new Float32Array(quantities.length * nodes.length);
+    fill(rank, row);
     if (!stream.write(Buffer.from(row.buffer))) await once(stream, "drain");
   }
   stream.end();

@@ -4,7 +4,9 @@ import { utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { summary as invented, writeRanks } from "./generated.mjs";
-import { browser, generated, made, opened, real, recorded, themesAndPaper, to, workspace } from "./pages.mjs";
+import {
+  browser, generated, held, made, opened, real, recorded, themesAndPaper, to, workspace,
+} from "./pages.mjs";
 import { calls, count, percent, rounded, seconds } from "./wording.mjs";
 
 /** How the page explains the rows of segments that the recorded runs have. */
@@ -30,16 +32,7 @@ after(async () => {
   await space?.close();
 });
 
-/** Runs a test on an open page, and then holds that nothing went wrong in it. */
-async function on(job, hash, act) {
-  const { page, problems } = await opened(context, job.page, hash);
-  try {
-    await act(page, job.summary);
-    assert.deepEqual(problems, []);
-  } finally {
-    await page.close();
-  }
-}
+const on = (job, hash, act) => held(context, job, hash, act);
 
 function at(summary, key) {
   return key.split(".").reduce((value, part) => value[part], summary);

@@ -104,6 +104,17 @@ export async function opened(context, path, hash = "") {
   return { page, problems };
 }
 
+/** Runs a test on an open page, and then holds that nothing went wrong in it. */
+export async function held(context, job, hash, act) {
+  const { page, problems } = await opened(context, job.page, hash);
+  try {
+    await act(page, job.summary);
+    assert.deepEqual(problems, []);
+  } finally {
+    await page.close();
+  }
+}
+
 /** Goes to another address of an open page, and waits until the view is filled. */
 export async function to(page, hash) {
   await page.evaluate((hash) => (location.hash = hash), hash);
