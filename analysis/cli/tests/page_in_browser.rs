@@ -43,7 +43,7 @@ fn the_page_shows_the_summary_and_leads_through_it() {
 }
 
 #[test]
-fn the_page_shows_biclusters_as_heat_maps() {
+fn the_page_shows_biclusters_and_sampled_ranks() {
     tools();
     succeeds("node", &["--test", "--test-reporter=spec", "test/patterns.test.mjs"]);
 }

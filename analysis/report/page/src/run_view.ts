@@ -1,18 +1,22 @@
 /** The run and its measurement in full: nodes, clocks, threads, notes, settings. */
 
-import { type Child, facts, h, table } from "./dom";
+import { type Child, facts, fill, h, table } from "./dom";
 import { bytes, count, each, percent, seconds, words } from "./format";
 import type { Job } from "./job";
+import { populationPanel } from "./population_view";
 import { chart, palette } from "./series_chart";
 import type { Clocks, Summary } from "./summary";
 
-export function showRun(job: Job, place: HTMLElement): void {
+export async function showRun(job: Job, place: HTMLElement): Promise<void> {
   const { summary } = job;
-  place.replaceChildren(
+  const { population } = await job.sentences();
+  if (job.address.view !== "run") return;
+  fill(place,
     h("div", { class: "columns" },
       h("section", { class: "panel" }, h("h2", {}, "Run"), run(summary)),
       h("section", { class: "panel" }, h("h2", {}, "Measurement"), measurement(summary)),
     ),
+    populationPanel(summary, population),
     h("section", { class: "panel" }, h("h2", {}, "Threads"), threads(summary)),
     h("section", { class: "panel" }, h("h2", {}, "Clocks"), clocks(summary)),
     h("section", { class: "panel" }, h("h2", {}, "Notes"), notes(summary)),

@@ -203,6 +203,23 @@ export interface Bicluster {
   variance_share: number;
 }
 
+/** Ranks that were chosen at random to keep their samples (PLIMSOLL_TRACE=sample). */
+export interface Population {
+  strata: Stratum[];
+  confidence: number;
+  error: number;
+  seed: number;
+  achieved_error: number | null;
+}
+
+/** Ranks of one cluster. */
+export interface Stratum {
+  ranks: string;
+  sampled: string;
+  /** Variance of the work over the ranks, in square seconds. */
+  variance: number;
+}
+
 export interface ThreadCluster {
   ranks: string;
   size: number;
@@ -343,6 +360,7 @@ export interface Summary {
   threads?: ProcessThreads;
   openmp?: OpenMp;
   biclusters?: Bicluster[];
+  population?: Population | null;
   clocks: Clocks;
   timeline: { file: string | null };
   per_rank: { file: string | null };

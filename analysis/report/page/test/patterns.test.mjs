@@ -1,10 +1,10 @@
-// Biclusters as heat maps, in a browser.
+// Biclusters as heat maps, and sampled ranks, in a browser.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { summary as invented, writeRankTable } from "./generated.mjs";
 import { browser, held, made, workspace } from "./pages.mjs";
-import { seconds } from "./wording.mjs";
+import { percent, seconds } from "./wording.mjs";
 
 let space, context;
 const on = (job, hash, act) => held(context, job, hash, act);
@@ -173,9 +173,38 @@ test("without times of single ranks a sentence says so", async () => {
   });
 });
 
-test("without biclusters the page has no section of them", async () => {
+test("without biclusters and sampled ranks the page has no sections of them", async () => {
   const job = await patterned("none", 8, [], null);
   await on(job, "#ranks", async (page) => {
     assert.equal(await page.locator(".biclusters").count(), 0);
+    await page.keyboard.press("7");
+    await page.waitForSelector("#view .facts");
+    assert.equal(await page.locator(".population").count(), 0);
+  });
+});
+
+test("sampled ranks are the summary's", async () => {
+  const summary = invented({ ranks: 16, contexts: 40 });
+  summary.population = {
+    strata: [
+      { ranks: "0-11", sampled: "3,7-8,10", variance: 0.25 },
+      { ranks: "12-15", sampled: "12,15", variance: 0 },
+    ],
+    confidence: 0.95, error: 0.03, seed: 2271560481, achieved_error: 0.021,
+    metrics: [], windows: [],
+  };
+  await on(await made(space.directory, "sampled", summary), "#run", async (page) => {
+    const panel = page.locator(".population");
+    assert.match(plain(await panel.locator("p").first().textContent()),
+      /^6 of 16 ranks keep their samples: 4 of ranks 0-11; 2 of ranks 12-15 .* within 2\.1 % of/);
+    assert.deepEqual(await panel.locator("dd").allTextContents(),
+      [percent(0.95), percent(0.03), percent(0.021), "2271560481"]);
+    const rows = await panel.locator("tbody tr").evaluateAll((rows) => rows.map((row) => {
+      return [...row.cells].map(({ textContent }) => textContent);
+    }));
+    assert.deepEqual(rows.map((row) => row.map(plain)), [
+      ["ranks 0-11", "12", "ranks 3,7-8,10", "4", plain(seconds(0.5))],
+      ["ranks 12-15", "4", "ranks 12,15", "2", plain(seconds(0))],
+    ]);
   });
 });
