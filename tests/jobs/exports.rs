@@ -16,8 +16,8 @@ use serde_json::Value;
 const RANKS: usize = 4;
 /// Relative tolerance of times.
 const TOLERANCE: f64 = 1e-3;
-/// What short times may differ by: formats count in microseconds, and a function's time is the sum
-/// of several rounded ones.
+/// Allowed difference of short times: formats count in microseconds, and a function's time is the
+/// sum of several rounded ones.
 const ROUNDING_S: f64 = 2e-6;
 /// Relative difference between a representative iteration and the mean of those it stands for.
 const NEAR_THE_MEAN: f64 = 0.05;
