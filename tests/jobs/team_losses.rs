@@ -11,8 +11,8 @@ const TOLERANCE: f64 = 0.10;
 
 /// Ratio of slow work to other work.
 const FACTOR: u32 = 3;
-/// Relative tolerance for short tasks: the time that measuring takes at a task's begin is part of the
-/// task in the summary, and part of its overhead in the subject.
+/// Relative tolerance for short tasks: the time that measuring takes at a task's begin is part of
+/// the task in the summary, and part of its overhead in the subject.
 const TASK_TOLERANCE: f64 = 0.35;
 
 /// Runs `openmp_kinds` of this kind with GCC's runtime, alone, until `check` holds.
@@ -35,8 +35,8 @@ fn assert_largest(job: &Outcome) {
     assert_within("loss", largest.seconds(), truth.number("expected_loss_s"), tolerance);
     let cause = truth.text("cause").expect("the subject names the cause");
     let path = largest.cause_path();
-    // The cause of uneven threads is the loop of the region, which calls the subject's function: the
-    // path ends in the outlined function.
+    // The cause of uneven threads is the loop of the region, which calls the subject's function:
+    // the path ends in the outlined function.
     match largest.kind() {
         "thread_imbalance" => {
             assert!(path.last().is_some_and(|it| it.contains("_omp_fn")), "{path:?}")

@@ -9,9 +9,10 @@ import {
 } from "./pages.mjs";
 import { calls, count, percent, rounded, seconds } from "./wording.mjs";
 
-/** How the page explains the rows of segments that the recorded runs have. */
+/** How the page explains the rows of ICS18's Table 2. */
 const SEGMENT_MEANINGS = {
-  3: "Load imbalance: look", 4: "Uneven parts and much waiting", 5: "Load imbalance and much waiting",
+  1: "Much waiting: look", 2: "Uneven parts that even each other out", 3: "Load imbalance: look",
+  4: "Uneven parts and much waiting", 5: "Load imbalance and much waiting",
 };
 
 let space, context;
