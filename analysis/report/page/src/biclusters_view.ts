@@ -3,12 +3,14 @@
 import type { RankTimes } from "./blocks";
 import type { Contexts } from "./contexts";
 import { type Child, h } from "./dom";
-import { capital, count, counted, frameName, pathOf, ranks as rankWords, seconds } from "./format";
+import {
+  capital, common, count, counted, frameName, pathOf, ranks as rankWords, seconds,
+} from "./format";
 import {
   type HeatCells, type HeatColumn, SHADES, binning, heatCells, shade, shadeBegin,
 } from "./heat_cells";
 import type { Job } from "./job";
-import type { Bicluster } from "./summary";
+import type { Bicluster, Frame } from "./summary";
 
 /** Maximum number of heat maps; further groups show their sentence and links to their contexts. */
 const MAX_HEAT_MAPS = 3;
@@ -62,14 +64,29 @@ function listed(job: Job, contexts: Contexts, group: Bicluster, cells: HeatCells
   const nodes = cells ? cells.missing : group.nodes;
   return nodes.length > 0 && h("p", { class: "aside" },
     cells ? "The page has no values of single ranks in " : "Contexts: ",
-    nodes.slice(0, MAX_LISTED).map((node, index) => [index > 0 && ", ", link(job, contexts, node)]),
+    nodes.slice(0, MAX_LISTED).map((node, index) => [
+      index > 0 && ", ", link(job, contexts, group, node),
+    ]),
     nodes.length > MAX_LISTED && ` and ${count(nodes.length - MAX_LISTED)} more`, ".");
 }
 
-function link(job: Job, contexts: Contexts, node: number): HTMLElement {
-  const path = contexts.path(node).map((at) => contexts.frame(at));
+function link(job: Job, contexts: Contexts, group: Bicluster, node: number): HTMLElement {
+  const path = framesOf(contexts, node);
   return h("a", { href: job.link({ view: "contexts", node }), title: pathOf(path) },
-    frameName(contexts.frame(node)));
+    name(contexts, group, node));
+}
+
+function framesOf(contexts: Contexts, node: number): Frame[] {
+  return contexts.path(node).map((at) => contexts.frame(at));
+}
+
+/** The innermost frame of a context that tells it apart from the others of its group. */
+function name(contexts: Contexts, group: Bicluster, node: number): string {
+  const path = framesOf(contexts, node);
+  const paths = group.nodes.map((other) => framesOf(contexts, other));
+  const depth = Math.min(...paths.map(({ length }) => length)) - 1;
+  const shared = paths.length < 2 ? 0 : Math.min(depth, common(paths.map((it) => it.reverse())));
+  return frameName(path[path.length - 1 - shared]!);
 }
 
 function heatMap(job: Job, contexts: Contexts, group: Bicluster, cells: HeatCells): HTMLElement {
@@ -80,7 +97,7 @@ function heatMap(job: Job, contexts: Contexts, group: Bicluster, cells: HeatCell
   const members = columns.filter(({ isMember }) => isMember).length;
   const isNumbered = columns.length <= MAX_NUMBERED_COLUMNS;
   const body = rows.map(({ node, mean, differences }) => h("tr", {},
-    h("th", { scope: "row" }, link(job, contexts, node)),
+    h("th", { scope: "row" }, link(job, contexts, group, node)),
     h("td", { class: "number" }, text(mean)),
     Array.from(differences, (difference, at) => {
       const isKnown = !Number.isNaN(difference);
@@ -98,7 +115,7 @@ function heatMap(job: Job, contexts: Contexts, group: Bicluster, cells: HeatCell
   lead(grid, (at, column) => {
     const { node, mean, differences } = rows[at]!;
     tip.textContent = sentence(columns[column]!, differences[column]!, mean, text, unit) +
-      ` in ${frameName(contexts.frame(node))}`;
+      ` in ${name(contexts, group, node)}`;
   });
   const notes = [binning(cells), cells.omitted > 0 &&
     `Without a row: ${counted(cells.omitted, "context")} with smaller differences.`];

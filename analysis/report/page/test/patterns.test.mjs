@@ -24,8 +24,9 @@ const QUANTITIES = ["inclusive_s", "exclusive_s", "calls", "faults.inclusive", "
 const [EXCLUSIVE, EVENTS] = [1, 4];
 
 /** A job with these biclusters; `value` is a rank's exclusive time, or its events, in a context. */
-async function patterned(name, ranks, biclusters, value) {
+async function patterned(name, ranks, biclusters, value, change = () => {}) {
   const summary = invented({ ranks, contexts: 40, losses: 0 });
+  change(summary);
   summary.biclusters = biclusters;
   if (value) {
     summary.per_rank.file = `${name}.plimsoll.ranks`;
@@ -121,6 +122,24 @@ test("keys lead over the cells of a heat map, and contexts are links with their 
     await link.click();
     await page.waitForSelector(".row.current");
     assert.equal(await page.getAttribute(".row.current", "data-node"), "3");
+  });
+});
+
+test("contexts that end in the same frame are named by the frame that tells them apart", async () => {
+  const twice = ({ tree: { nodes } }) => {
+    // main > [1] > [3] > [9] and main > [1] > [4] > [9].
+    for (const [node, parent, frame] of [[1, 0, 7], [2, 1, 8], [3, 2, 9], [4, 1, 10], [5, 4, 9]]) {
+      Object.assign(nodes[node], { parent, frame });
+    }
+  };
+  const job = await patterned("ends", 8, [group([3, 5], "2,5")], time, twice);
+  await on(job, "#ranks", async (page, summary) => {
+    const names = await page.locator(".biclusters tbody th a").allTextContents();
+    assert.equal(names.length, 2);
+    const [one, other] = [8, 10].map((at) => summary.tree.frames[at].function);
+    assert.ok(names[0].includes(one) && names[1].includes(other), names);
+    const sentence = await page.locator(".bicluster p").first().textContent();
+    assert.ok(sentence.includes(one) && sentence.includes(other), sentence);
   });
 });
 
