@@ -55,6 +55,8 @@ pub fn run(mut command: Command, directory: &Path, limit: Duration) -> Finished 
     for process in processes_of(&mark) {
         process.kill();
     }
+    // A killed process is there for a moment more.
+    wait_for_others(&mark);
     let read =
         |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     let (stdout, stderr) = (read(&stdout_path), read(&stderr_path));
@@ -83,7 +85,8 @@ fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Launchers' own daemons may end a little after the launcher.
+/// Waits until no process of the job is left, and returns those that do not end soon. Launchers'
+/// own daemons may end a little after the launcher.
 fn wait_for_others(mark: &str) -> Vec<String> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
