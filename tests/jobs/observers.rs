@@ -13,16 +13,24 @@ fn assert_same(plain: &Outcome, watched: &Outcome) {
     assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
 }
 
-/// Runs a job unwatched and in each way of watching.
-#[track_caller]
-fn assert_unnoticed(job: &Job) {
+/// Runs a job unwatched, and hands it to `check` in each way of watching.
+fn in_each_way(job: &Job, check: impl Fn(&Outcome, &Job)) {
     let job = job.clone().shares_cores();
     let plain = job.run();
     for watch in [Watch::Preload, Watch::Run] {
-        let watched = job.clone().watch(watch).run();
-        assert_same(&plain, &watched);
-        assert!(!watched.files().is_empty(), "not watched: {}", watched.transcript());
+        check(&plain, &job.clone().watch(watch));
     }
+}
+
+/// Asserts that a watched job reports, and differs in nothing.
+#[track_caller]
+fn assert_watched(plain: &Outcome, watched: &Outcome) {
+    assert_same(plain, watched);
+    assert!(!watched.files().is_empty(), "not watched: {}", watched.transcript());
+}
+
+fn assert_unnoticed(job: &Job) {
+    in_each_way(job, |plain, job| assert_watched(plain, &job.run()));
 }
 
 /// Parts of the system that the subject `observes` inspects.
@@ -56,20 +64,11 @@ fn what_a_program_inherits() {
 fn what_a_rank_sees_of_itself() {
     for mpi in each_mpi() {
         // With arguments, since Open MPI tells programs about theirs in the environment.
-        let job = Job::ranks("observes", mpi, 2).arguments(&PARTS.join(" ")).shares_cores();
-        let plain = job.run();
-        for watch in [Watch::Preload, Watch::Run] {
-            let watched = job.clone().watch(watch);
+        in_each_way(&Job::ranks("observes", mpi, 2).arguments(&PARTS.join(" ")), |plain, job| {
             // A descriptor of the measurement that is open for a moment while MPI opens its own
             // gives these other numbers, in one of ten runs under MPICH.
-            retry_on_noise(
-                || watched.run(),
-                |watched| {
-                    assert_same(&plain, watched);
-                    assert!(!watched.files().is_empty(), "not watched: {}", watched.transcript());
-                },
-            );
-        }
+            retry_on_noise(|| job.run(), |watched| assert_watched(plain, watched));
+        });
     }
 }
 

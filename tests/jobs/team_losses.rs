@@ -75,7 +75,8 @@ fn even_threads_lose_nothing_and_work_outside_of_regions_is_serial() {
 
 #[test]
 fn short_tasks_and_regions_are_found() {
-    // Thousands per iteration: the run is long enough for samples of what creates them.
+    // Thousands of tasks or regions per iteration: the run lasts for many sampling periods, so that
+    // the call that creates tasks is sampled.
     for (how, thousands) in [("tasks", 100), ("regions", 10)] {
         kind(how, 2, thousands, assert_largest);
     }

@@ -49,47 +49,63 @@ export function biclustersPanel(
       "The heat maps need the times of single ranks, which are not in this page."),
     groups.map((group, index) => {
       const known = { ...group, nodes: group.nodes.filter((node) => contexts.has(node)) };
+      const names = namesOf(contexts, known.nodes);
       const cells = times && index < MAX_HEAT_MAPS ? heatCells(known, times) : null;
       return h("div", { class: "bicluster" },
         h("p", {}, capital(sentences[index] ?? "")),
-        cells && cells.rows.length > 0 && heatMap(job, contexts, known, cells),
-        listed(job, contexts, known, cells));
+        cells && cells.rows.length > 0 && heatMap(job, contexts, names, known, cells),
+        listed(job, contexts, names, known, cells));
     }));
   if (times) kept.set(times, { loss, panel });
   return panel;
 }
 
 /** The contexts that have no row. */
-function listed(job: Job, contexts: Contexts, group: Bicluster, cells: HeatCells | null): Child {
+function listed(
+  job: Job,
+  contexts: Contexts,
+  names: Map<number, string>,
+  group: Bicluster,
+  cells: HeatCells | null,
+): Child {
   const nodes = cells ? cells.missing : group.nodes;
   return nodes.length > 0 && h("p", { class: "aside" },
     cells ? "The page has no values of single ranks in " : "Contexts: ",
     nodes.slice(0, MAX_LISTED).map((node, index) => [
-      index > 0 && ", ", link(job, contexts, group, node),
+      index > 0 && ", ", link(job, contexts, names, node),
     ]),
     nodes.length > MAX_LISTED && ` and ${count(nodes.length - MAX_LISTED)} more`, ".");
 }
 
-function link(job: Job, contexts: Contexts, group: Bicluster, node: number): HTMLElement {
-  const path = framesOf(contexts, node);
-  return h("a", { href: job.link({ view: "contexts", node }), title: pathOf(path) },
-    name(contexts, group, node));
+function link(
+  job: Job,
+  contexts: Contexts,
+  names: Map<number, string>,
+  node: number,
+): HTMLElement {
+  const path = pathOf(framesOf(contexts, node));
+  return h("a", { href: job.link({ view: "contexts", node }), title: path }, names.get(node));
 }
 
 function framesOf(contexts: Contexts, node: number): Frame[] {
   return contexts.path(node).map((at) => contexts.frame(at));
 }
 
-/** The innermost frame of a context that tells it apart from the others of its group. */
-function name(contexts: Contexts, group: Bicluster, node: number): string {
-  const path = framesOf(contexts, node);
-  const paths = group.nodes.map((other) => framesOf(contexts, other));
+/** Names of a group's contexts: the innermost frames that tell them apart. */
+function namesOf(contexts: Contexts, nodes: number[]): Map<number, string> {
+  const paths = nodes.map((node) => framesOf(contexts, node).reverse());
   const depth = Math.min(...paths.map(({ length }) => length)) - 1;
-  const shared = paths.length < 2 ? 0 : Math.min(depth, common(paths.map((it) => it.reverse())));
-  return frameName(path[path.length - 1 - shared]!);
+  const shared = paths.length < 2 ? 0 : Math.min(depth, common(paths));
+  return new Map(nodes.map((node, at) => [node, frameName(paths[at]![shared]!)]));
 }
 
-function heatMap(job: Job, contexts: Contexts, group: Bicluster, cells: HeatCells): HTMLElement {
+function heatMap(
+  job: Job,
+  contexts: Contexts,
+  names: Map<number, string>,
+  group: Bicluster,
+  cells: HeatCells,
+): HTMLElement {
   const { columns, rows, largest } = cells;
   const text = group.event ? count : seconds;
   const unit = group.event ? ` ${group.event}` : "";
@@ -97,7 +113,7 @@ function heatMap(job: Job, contexts: Contexts, group: Bicluster, cells: HeatCell
   const members = columns.filter(({ isMember }) => isMember).length;
   const isNumbered = columns.length <= MAX_NUMBERED_COLUMNS;
   const body = rows.map(({ node, mean, differences }) => h("tr", {},
-    h("th", { scope: "row" }, link(job, contexts, group, node)),
+    h("th", { scope: "row" }, link(job, contexts, names, node)),
     h("td", { class: "number" }, text(mean)),
     Array.from(differences, (difference, at) => {
       const isKnown = !Number.isNaN(difference);
@@ -115,7 +131,7 @@ function heatMap(job: Job, contexts: Contexts, group: Bicluster, cells: HeatCell
   lead(grid, (at, column) => {
     const { node, mean, differences } = rows[at]!;
     tip.textContent = sentence(columns[column]!, differences[column]!, mean, text, unit) +
-      ` in ${name(contexts, group, node)}`;
+      ` in ${names.get(node)}`;
   });
   const notes = [binning(cells), cells.omitted > 0 &&
     `Without a row: ${counted(cells.omitted, "context")} with smaller differences.`];
