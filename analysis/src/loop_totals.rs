@@ -1,8 +1,10 @@
 //! Loops over all ranks: number of executions, iterations, and clusters of similar iterations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_collector::profile::{LoopCluster, LoopProfile, NodeId, ProcessProfile};
+use plimsoll_collector::profile::{
+    ContextTree, FrameKind, LoopCluster, LoopProfile, NodeId, ProcessProfile,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::clocks::RunBegin;
@@ -222,34 +224,76 @@ fn halve(durations: &mut Vec<(u64, u64)>, stride: &mut u64) {
     *stride *= 2;
 }
 
-/// Returns the number of calls per loop, for loops with wrapped calls of their own. Counted are the
-/// calls at one place in the loop's code, or of one frame at all places, because a compiler may
-/// have copied the call (unrolling). Of several numbers, the one that is equal to the number of
-/// iterations or [proves](proves()) it is taken, otherwise the one on which most places agree.
+/// Numbers of calls in one loop, without those in loops inside of it.
+#[derive(Default)]
+struct CallsInLoop {
+    /// Number of places in the loop's own code, by the number of calls there.
+    places: BTreeMap<u64, u32>,
+    /// Number of calls in the loop's own code, by frame.
+    by_frame: BTreeMap<u32, u64>,
+    /// Numbers of calls in functions that the loop calls.
+    in_functions: BTreeSet<u64>,
+}
+
+impl CallsInLoop {
+    /// Returns the number of calls that is most likely the number of iterations. Counted are the
+    /// calls at one place in the loop's code, or of one frame at all places, because a compiler may
+    /// have copied the call (unrolling). Of several numbers, the one that is equal to the number of
+    /// iterations or [proves](proves()) it is taken, otherwise the one on which most places agree.
+    ///
+    /// A function may be called from several places of the loop. The calls in it count only if they
+    /// are as many as the iterations that samples told apart.
+    fn number(&self, accepted: u64, rejected: u64) -> Option<u64> {
+        let fits = |number: &u64| *number == accepted;
+        let exactly = self.places.keys().chain(self.by_frame.values()).copied().find(fits);
+        let nearly = self.places.keys().copied().filter(|it| proves(*it, accepted, rejected));
+        let in_functions = self.in_functions.get(&(accepted + rejected)).copied();
+        let most = self.places.iter().max_by_key(|(_, votes)| **votes).map(|(number, _)| *number);
+        exactly.or(nearly.max()).or(in_functions).or(most)
+    }
+}
+
+/// Returns the number of calls per loop, for loops with wrapped calls of their own.
 fn calls_of_loops(profile: &ProcessProfile) -> BTreeMap<NodeId, u64> {
     let mut calls: BTreeMap<NodeId, u64> = BTreeMap::new();
     for (node, value) in profile.phases.iter().flat_map(|phase| &phase.values) {
         *calls.entry(*node).or_default() += value.calls;
     }
-    let mut found = BTreeMap::new();
-    for it in &profile.loops {
-        let mut places: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut all: BTreeMap<u32, u64> = BTreeMap::new();
-        for (node, number) in calls.iter().filter(|(_, number)| **number > 0) {
-            let inner = &profile.tree.nodes[*node as usize];
-            let is_call = profile.tree.frames[inner.frame as usize].call.is_some();
-            if is_call && inner.parent == Some(it.node) {
-                *places.entry(*number).or_default() += 1;
-                *all.entry(inner.frame).or_default() += number;
-            }
+    let mut in_loops: BTreeMap<NodeId, CallsInLoop> = BTreeMap::new();
+    for (node, number) in calls.into_iter().filter(|(_, number)| *number > 0) {
+        let frame = profile.tree.nodes[node as usize].frame;
+        if profile.tree.frames[frame as usize].call.is_none() {
+            continue;
         }
-        let fits = |number: &u64| *number == it.accepted;
-        let exactly = places.keys().chain(all.values()).copied().find(fits);
-        let nearly =
-            places.keys().copied().filter(|it_is| proves(*it_is, it.accepted, it.rejected));
-        let fitting = exactly.or(nearly.max());
-        let most = places.iter().max_by_key(|(_, votes)| **votes).map(|(number, _)| *number);
-        found.extend(fitting.or(most).map(|number| (it.node, number)));
+        let Some((innermost, through_functions)) = loop_of(&profile.tree, node) else { continue };
+        let found = in_loops.entry(innermost).or_default();
+        if through_functions {
+            found.in_functions.insert(number);
+        } else {
+            *found.places.entry(number).or_default() += 1;
+            *found.by_frame.entry(frame).or_default() += number;
+        }
     }
-    found
+    let number = |it: &LoopProfile| {
+        let number = in_loops.get(&it.node)?.number(it.accepted, it.rejected)?;
+        Some((it.node, number))
+    };
+    profile.loops.iter().filter_map(number).collect()
+}
+
+/// Returns the innermost loop around a call, and whether functions lie between loop and call;
+/// inlined functions are the loop's own code.
+fn loop_of(tree: &ContextTree, call: NodeId) -> Option<(NodeId, bool)> {
+    let mut through_functions = false;
+    let mut at = tree.nodes[call as usize].parent;
+    while let Some(node) = at {
+        let it = &tree.nodes[node as usize];
+        match tree.frames[it.frame as usize].kind {
+            FrameKind::Loop => return Some((node, through_functions)),
+            FrameKind::Function | FrameKind::Mpi => through_functions = true,
+            FrameKind::Inlined | FrameKind::Line => {}
+        }
+        at = it.parent;
+    }
+    None
 }

@@ -13,10 +13,14 @@ fn the_loop(accepted: u64, rejected: u64) -> Loop {
 }
 
 fn the_loop_with(profile: LoopProfile) -> Loop {
+    the_loop_around("main/loop/MPI_Allreduce", profile)
+}
+
+fn the_loop_around(call: &'static str, profile: LoopProfile) -> Loop {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![doing("main/setup", 60 * MS)]);
     for _ in 0..200 {
-        subject.step("main/loop/MPI_Allreduce", |_| vec![doing("main/loop/solve", 10 * MS)]);
+        subject.step(call, |_| vec![doing("main/loop/solve", 10 * MS)]);
     }
     let mut inputs = subject.inputs();
     let mut contexts = Contexts { tree: inputs[0].profile.tree.clone() };
@@ -46,6 +50,22 @@ fn calls_prove_iterations_that_samples_nearly_tell_apart() {
         assert_eq!(iterations.calls_seen, Some(200));
         assert_eq!(iterations.exact, is_exact, "{accepted} and {rejected}");
     }
+}
+
+#[test]
+fn calls_in_functions_of_the_loop_prove_iterations() {
+    let of = |call, accepted| {
+        let profile = LoopProfile { accepted, rejected: 10, ..LoopProfile::default() };
+        let iterations = the_loop_around(call, profile).iterations;
+        (iterations.calls_seen, iterations.exact)
+    };
+    for call in ["main/loop/(add_up)/MPI_Allreduce", "main/loop/(norm)/(dot)/MPI_Allreduce"] {
+        assert_eq!([of(call, 190), of(call, 185)], [(Some(200), true); 2], "{call}");
+    }
+    // The function may be called several times in some iterations.
+    let called = "main/loop/norm/MPI_Allreduce";
+    assert_eq!([of(called, 190), of(called, 185)], [(Some(200), true), (None, false)]);
+    assert_eq!(of("main/loop/loop_inside/MPI_Allreduce", 190), (None, false));
 }
 
 /// Iteration 1 of each five is not distinguished.
