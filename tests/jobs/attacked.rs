@@ -155,6 +155,7 @@ fn a_job_withstands_another_user() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_job_on_two_nodes_withstands_another_user() {
     if !is_root() {
         return;

@@ -74,6 +74,7 @@ fn assert_oversubscribed(job: &Outcome) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn too_few_cores_are_named() {
     if !Mpi::OpenMpi.available() {
         return;

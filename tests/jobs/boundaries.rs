@@ -9,6 +9,7 @@ const LEAKAGE: [&str; 4] = ["leak_west", "leak_east", "reflect", "tally_currents
 /// As on Fowler's slides: the ranks at the boundary of the domain compute longer in the leakage
 /// loops.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn boundary_ranks_of_a_sweep_and_their_four_loops_are_a_bicluster() {
     if !Mpi::OpenMpi.available() {
         return;

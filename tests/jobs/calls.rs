@@ -98,6 +98,7 @@ fn assert_counted_in_fortran(mpi: Mpi) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn c_under_mpich() {
     assert_counted_in_c(Mpi::Mpich);
 }

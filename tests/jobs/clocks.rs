@@ -88,6 +88,7 @@ fn assert_same_loss(apart: &Outcome, level: &Outcome, fields: &[&str], tolerance
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn clocks_are_aligned_and_nothing_else_shows_that_they_were_apart() {
     for mpi in each_mpi().filter(|_| nodes::available()) {
         let (ahead, ahead_s, per_node) = skewed(mpi);
@@ -116,6 +117,7 @@ fn clocks_are_aligned_and_nothing_else_shows_that_they_were_apart() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn clocks_are_aligned_by_samples_alone() {
     if !Mpi::OpenMpi.available() || !nodes::available() {
         return;
@@ -177,6 +179,7 @@ fn clocks_of_programs_that_differ_are_aligned() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn messages_tell_where_no_synchronisation_does() {
     for mpi in each_mpi().filter(|_| nodes::available()) {
         let (ahead, ahead_s, per_node) = skewed(mpi);

@@ -50,6 +50,7 @@ fn assert_clusters(iterations: u32, how: &str, are_found: impl Fn(&[(String, Val
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn planted_behaviours_are_found_with_their_ranks() {
     assert_clusters(30, "kinds", |clusters| {
         let lists: Vec<&str> = clusters.iter().map(|(list, _)| list.as_str()).collect();
@@ -61,6 +62,7 @@ fn planted_behaviours_are_found_with_their_ranks() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_that_do_alike_are_one_cluster() {
     // Long enough that one wait for a core does not put a rank into a cluster of its own.
     assert_clusters(120, "alike", |clusters| {
@@ -70,6 +72,7 @@ fn ranks_that_do_alike_are_one_cluster() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn graded_ranks_are_few_clusters_of_neighbours() {
     assert_clusters(30, "graded", |clusters| {
         // log2(16): the seed's bound.

@@ -45,6 +45,7 @@ fn assert_ends_with_the_death(summary: &Summary, dead: u32, transcript: &str) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn waiting_for_the_dead_is_no_loss() {
     for mpi in each_mpi() {
         let ranks = if mpi == Mpi::Mpich { 2 } else { 4 };
@@ -63,6 +64,7 @@ fn waiting_for_the_dead_is_no_loss() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_death_on_another_node_ends_the_run_everywhere() {
     if !Mpi::OpenMpi.available() {
         return;

@@ -46,6 +46,7 @@ fn whoever_reads_it_says_the_same() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn nodes_are_joined() {
     if !Mpi::OpenMpi.available() {
         return;
@@ -79,6 +80,7 @@ fn representative_ranks(summary: &Summary) -> BTreeSet<u64> {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn of_a_run_with_its_report_the_ranks_stay_that_tell_of_it() {
     if !Mpi::OpenMpi.available() {
         return;
@@ -367,6 +369,7 @@ fn without_a_trace_there_is_none() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_full_disk_stops_the_spool_and_not_the_run() {
     let full = Scratch::new("full");
     let place = full.path().join("small");

@@ -38,6 +38,7 @@ fn pair(job: &Job) -> (Outcome, Outcome) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_process_ends_as_it_would_and_reports() {
     for (ending, words) in ENDINGS {
         let run = || {
@@ -90,6 +91,7 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn orderly_ends_of_ranks_are_complete() {
     for mpi in each_mpi() {
         for ending in ["return", "exit0", "exit3", "_exit3", "quick_exit3"] {

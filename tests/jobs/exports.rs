@@ -150,6 +150,7 @@ fn assert_same_iterations(job: &Outcome, tool: &str, lanes: &Lanes) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn every_tool_reads_what_the_summary_says() {
     let job = job();
     let names: Vec<String> = (0..RANKS).map(|rank| format!("rank {rank}")).collect();

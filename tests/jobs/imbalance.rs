@@ -60,6 +60,7 @@ fn assert_others_wait(mpi: Mpi, ranks: u32, mode: &str, waiting: &str) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn burning_in_two_ranks_of_mpich() {
     assert_others_wait(Mpi::Mpich, 2, "burn 40 10 3", "0");
 }
@@ -108,12 +109,14 @@ fn slow_ranks_take_turns_burning() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn slow_ranks_take_turns_sleeping() {
     let (mpi, mode) = (Mpi::OpenMpi, "sleep 40 10 3");
     shown("alternating", mpi, 8, mode, |job| assert_found(job, "load_imbalance"));
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn work_between_the_last_collective_and_the_end() {
     for (mpi, ranks, mode) in [(Mpi::OpenMpi, 4, "sleep 40 10 3"), (Mpi::Mpich, 2, "burn 40 10 3")]
     {
@@ -130,6 +133,7 @@ fn rank_0_works_while_the_others_wait() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn waiting_on_a_duplicate_of_the_world() {
     shown("sync_comms", Mpi::OpenMpi, 8, "sleep 40 10 3", |job| {
         let truth = job.truth();

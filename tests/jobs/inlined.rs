@@ -82,6 +82,7 @@ fn assert_loop_named(form: Form, program: &str) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_inlined_template_that_is_uneven_is_named() {
     assert_kernel_named(Form::CxxInlined);
 }

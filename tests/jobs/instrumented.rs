@@ -54,6 +54,7 @@ fn assert_left_alone(job: &Job, tool: &str) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn sanitized_programs_run_as_without() {
     for (compiler, flags, tool) in SANITIZED {
         if !links(compiler, flags) {
@@ -66,6 +67,7 @@ fn sanitized_programs_run_as_without() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_program_under_valgrind_runs_as_without() {
     let subject = {
         let _job_lock = lock_exclusively();

@@ -30,6 +30,7 @@ fn seconds(losses: &[Loss<'_>]) -> f64 {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
     if !Mpi::OpenMpi.available() {
         return;
@@ -115,6 +116,7 @@ fn assert_groups(job: &Outcome, task: &str) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn partitions_with_tasks_of_their_own_are_groups() {
     if !Mpi::OpenMpi.available() {
         return;

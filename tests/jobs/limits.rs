@@ -50,6 +50,7 @@ fn a_program_whose_files_may_be_too_small_for_the_measurement_is_left_alone() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_program_with_little_address_space_is_left_alone() {
     // MPICH needs 100 MB for itself, Open MPI more.
     for kibibytes in [250_000, 400_000] {
@@ -68,6 +69,7 @@ fn a_program_with_little_address_space_is_left_alone() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_report_that_is_too_large_for_the_limit_harms_nobody() {
     let spread = Job::ranks("limits", Mpi::Mpich, 2).nodes(2).arguments("late 1000");
     // Ranks that gather over several nodes write on the program's own thread.
@@ -90,6 +92,7 @@ fn lines_that_nobody_reads_harm_nobody() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn lines_do_not_go_to_a_file_that_has_the_number_of_stderr() {
     for job in each("stderr") {
         let job = watched(&job.variable("PLIMSOLL_VERBOSE", "2"));
@@ -98,6 +101,7 @@ fn lines_do_not_go_to_a_file_that_has_the_number_of_stderr() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn files_under_the_numbers_of_closed_descriptors_are_left_alone() {
     for job in each("descriptors") {
         let job = watched(&job);
@@ -153,6 +157,7 @@ fn a_program_that_filters_its_system_calls_is_measured_until_then() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_that_filter_their_system_calls_are_measured_until_then() {
     for mpi in each_mpi() {
         let of = |arguments| Job::ranks("filters", mpi, 2).arguments(arguments);
@@ -164,6 +169,7 @@ fn ranks_that_filter_their_system_calls_are_measured_until_then() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn nobody_waits_for_a_rank_of_another_node_that_filters_its_system_calls() {
     if Mpi::Mpich.available() {
         for rank in ["1", "2", ""] {
@@ -196,6 +202,7 @@ fn threads_of_ours_make_room_for_those_of_the_program() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn memory_that_runs_out_ends_the_measurement_and_not_the_program() {
     // An MPI needs some memory itself, also without Plimsoll.
     let alone = [0, 1024].map(|kib| Job::alone("limits").arguments(&format!("memory {kib}")));

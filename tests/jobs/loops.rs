@@ -187,6 +187,7 @@ fn counted(summary: &Summary, function: &str) -> Vec<(usize, u64)> {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn loops_of_every_shape_are_counted_whatever_a_compiler_makes_of_them() {
     for compiler in ["gcc", "clang"] {
         for flags in OPTIMISED {

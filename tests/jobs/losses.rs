@@ -122,6 +122,7 @@ fn a_slow_rank_is_waited_for_in_messages() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_wavefront_waits_for_partners_and_is_no_imbalance() {
     let subject = ("wavefront", Mpi::OpenMpi, 8);
     let arguments = ["sleep 10 30", "sleep 10 30 1 free"];
@@ -136,6 +137,7 @@ fn a_wavefront_waits_for_partners_and_is_no_imbalance() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn polls_are_frequent_communication_of_the_loop_that_makes_them() {
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
         shown("polls", mpi, 2, "sleep 30 20 1", |with| {
@@ -163,6 +165,7 @@ fn polls_are_frequent_communication_of_the_loop_that_makes_them() {
 
 /// PPoPP20 found this loss in AMG2013, BoomerAMG's ancestor (6.1, Table 4).
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn multigrid_polls_when_it_is_set_up() {
     if !Mpi::OpenMpi.available() {
         return;
@@ -200,6 +203,7 @@ fn large_messages_are_told_from_late_ones() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn bytes_of_collectives_are_those_of_all_blocks() {
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
         for how in
@@ -219,6 +223,7 @@ fn bytes_of_collectives_are_those_of_all_blocks() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn large_files_are_told_with_the_function_that_writes_them() {
     shown("files", Mpi::OpenMpi, 4, "sleep 10 50 32", |with| {
         let (loss, truth) = (first(with, "large_io"), with.truth());
@@ -231,6 +236,7 @@ fn large_files_are_told_with_the_function_that_writes_them() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn threads_that_share_a_lock_contend_for_it() {
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
         let arguments = ["sleep 30 10", "sleep 30 10 1 free"];
@@ -241,6 +247,7 @@ fn threads_that_share_a_lock_contend_for_it() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_process_of_one_thread_contends_for_no_lock() {
     shown("locks", Mpi::OpenMpi, 2, "sleep 30 10 1 alone", |job| {
         assert!(job.text().contains("sem_timedwait"), "{}", job.text());
@@ -249,6 +256,7 @@ fn a_process_of_one_thread_contends_for_no_lock() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn two_losses_in_two_phases_and_in_one() {
     shown("two", Mpi::OpenMpi, 8, "sleep 20 20 3", |job| {
         for (kind, key, cause, slow) in [
@@ -285,6 +293,7 @@ fn two_losses_in_two_phases_and_in_one() {
 /// At the end all ranks have worked equally, and no synchronisation of all ranks showed a
 /// difference.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_that_take_turns_within_rows_are_waited_for_there() {
     for (ranks, how) in [(8, "columns"), (8, "world"), (16, "")] {
         shown("grid", Mpi::OpenMpi, ranks, &format!("sleep 30 20 3 {how}"), |job| {
@@ -304,6 +313,7 @@ fn ranks_that_take_turns_within_rows_are_waited_for_there() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn causes_that_even_each_other_out_are_said_to() {
     shown("evened", Mpi::OpenMpi, 8, "sleep 30 20 3", |job| {
         let (worst, truth) = (job.summary().worst(), job.truth());
@@ -332,6 +342,7 @@ fn groups_with_unequal_tasks_are_one_loss() {
 
 /// The imbalance in each group is one loss with a cause from each (PPoPP20, 5.4).
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn groups_that_are_uneven_within_are_one_loss_of_them_all() {
     shown("coupled", Mpi::OpenMpi, 8, "sleep 30 20 3 within", |job| {
         let worst = job.summary().worst();
@@ -353,6 +364,7 @@ fn groups_that_are_uneven_within_are_one_loss_of_them_all() {
 
 /// All ranks of one group share in the losses of its calls, and the other ranks are not counted.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn what_calls_cost_a_tenth_of_the_ranks_is_told_of_these() {
     shown("probing", Mpi::OpenMpi, 10, "sleep 30 20 3", |job| {
         assert_found(job, "frequent_communication");
@@ -384,6 +396,7 @@ const POLLS_TOLERANCE: f64 = 0.20;
 
 /// ICS18, Figure 13.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_run_time_without_a_loss_is_foretold() {
     for (kind, subject, with, without) in SUBJECTS {
         let arguments = [with, without].map(|arguments| format!("sleep {arguments}"));
@@ -400,6 +413,7 @@ const FIGURE_13_TOLERANCE: f64 = 0.06;
 /// ICS18, Algorithm 4 and Figure 13: one rank writes the blocks of all ranks, and the predicted run
 /// time without that equals the run time of the program that writes collectively.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_run_time_with_collective_writing_is_predicted_from_serialised_writing() {
     for (mpi, ranks) in [(Mpi::OpenMpi, 8), (Mpi::Mpich, 2)] {
         if !mpi.available() {
@@ -428,6 +442,7 @@ fn the_run_time_with_collective_writing_is_predicted_from_serialised_writing() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn two_ranks_that_burn_lose_what_they_say() {
     for (kind, subject, with, _) in SUBJECTS {
         let arguments = format!("burn {with}");
@@ -438,6 +453,7 @@ fn two_ranks_that_burn_lose_what_they_say() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn many_ranks_that_sleep_lose_what_they_say() {
     // Ranks that poll or move data need a core: pairs take turns.
     let in_turn = |subject: &str, ranks: u32| match (subject, ranks) {

@@ -27,6 +27,7 @@ fn shown_on_nodes(how: &str, assertions: impl Fn(&Outcome)) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_slow_node_is_named_with_its_factor() {
     shown_on_nodes("", |job| {
         let summary = job.summary();
@@ -47,6 +48,7 @@ fn a_slow_node_is_named_with_its_factor() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn one_kernel_that_is_slow_on_one_node_is_a_load_imbalance() {
     shown_on_nodes("kernel", |job| {
         let summary = job.summary();

@@ -61,6 +61,7 @@ fn count(watched: &Outcome, what: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn trials_end_as_without_marks_at_every_rate() {
     for subject in TRIALS {
         let plain = plain(subject);
@@ -158,6 +159,7 @@ fn marks_can_be_switched_off() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn nothing_is_marked_before_a_foreign_unwinder() {
     for form in [Form::CxxForeignUnwinder, Form::CxxLlvmUnwinder] {
         let subject = ("marks/exceptions", form);
@@ -198,6 +200,7 @@ fn calls_of_f(marks: &str) -> [f64; 2] {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn one_long_call_is_told_from_many_short_ones() {
     retry_on_noise(
         || calls_of_f("on"),

@@ -42,6 +42,7 @@ fn assert_found(job: &Outcome, cause: &str) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn loaded_by_a_plugin_that_nobody_else_sees() {
     for mpi in each_mpi() {
         let job = Job::ranks("imbalance", mpi, mpi.ranks()).form(Form::Plugin);
@@ -54,6 +55,7 @@ fn loaded_by_a_plugin_that_nobody_else_sees() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn initialised_late_the_run_counts_from_there() {
     for mpi in each_mpi() {
         let job = Job::ranks("init_twice", mpi, mpi.ranks()).arguments(ARGUMENTS);
@@ -63,6 +65,7 @@ fn initialised_late_the_run_counts_from_there() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_refused_second_initialisation_changes_nothing() {
     for mpi in each_mpi() {
         let arguments = format!("{ARGUMENTS} again");
@@ -104,6 +107,7 @@ fn never_initialised_it_is_a_program_without_mpi() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn two_programs_of_one_world_are_one_job() {
     for mpi in each_mpi() {
         let half = mpi.ranks() / 2;
@@ -152,12 +156,14 @@ fn assert_two_jobs(mpi: Mpi) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_that_open_mpi_spawns_are_a_job_of_their_own() {
     assert_two_jobs(Mpi::OpenMpi);
 }
 
 /// MPICH's launcher starts the children beside their parents, by the same process.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_that_mpich_spawns_are_a_job_of_their_own() {
     assert_two_jobs(Mpi::MpichWheel);
 }
@@ -165,6 +171,7 @@ fn ranks_that_mpich_spawns_are_a_job_of_their_own() {
 /// The settings of `plimsoll run` are not in the environment that launchers give to spawned
 /// processes.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_that_spawn_are_diagnosed_without_their_children() {
     for mpi in [Mpi::OpenMpi, Mpi::MpichWheel, Mpi::OpenMpiWheel] {
         if !mpi.available() {
@@ -180,6 +187,7 @@ fn ranks_that_spawn_are_diagnosed_without_their_children() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn linked_statically_each_process_reports_and_says_why() {
     if !Mpi::Mpich.available() {
         return;

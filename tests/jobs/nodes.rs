@@ -117,6 +117,7 @@ fn assert_same_diagnosis(one: &Outcome, two: &Outcome) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn three_nodes_are_named_with_their_ranks() {
     for mpi in each_mpi_on_nodes().filter(|mpi| *mpi == Mpi::OpenMpi) {
         let job = Job::ranks("imbalance", mpi, 6).arguments("sleep 20 10 3").watch(Watch::Run);
@@ -156,6 +157,7 @@ fn a_rank_without_the_library_keeps_all_nodes_apart() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn nodes_that_share_no_directory_are_told_apart() {
     for mpi in each_mpi_on_nodes() {
         let job = imbalance(mpi, 2).nodes(2).variable(PRIVATE_VARIABLE, PRIVATE).shares_cores();
@@ -177,6 +179,7 @@ fn nodes_that_share_no_directory_are_told_apart() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_directory_that_cannot_be_written_keeps_nodes_apart() {
     for mpi in each_mpi_on_nodes() {
         let job = imbalance(mpi, 2).nodes(2).watch(Watch::Run).shares_cores();
@@ -188,6 +191,7 @@ fn a_directory_that_cannot_be_written_keeps_nodes_apart() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn nothing_stays_on_nodes_after_a_run_that_breaks_off() {
     for mpi in each_mpi_on_nodes() {
         for ending in ["mpi_abort", "fault", "unfinalized"] {

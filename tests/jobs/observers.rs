@@ -48,6 +48,7 @@ const PARTS: [&str; 10] = [
 ];
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn what_a_program_sees_of_itself() {
     assert_unnoticed(&Job::alone("observes").arguments(&PARTS.join(" ")));
 }
@@ -61,6 +62,7 @@ fn what_a_program_inherits() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn what_a_rank_sees_of_itself() {
     for mpi in each_mpi() {
         // With arguments, since Open MPI tells programs about theirs in the environment.
@@ -91,6 +93,7 @@ fn fast_sampling_interrupts_nothing() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn cancelled_threads() {
     assert_unnoticed(&Job::alone("cancels"));
 }
@@ -110,6 +113,7 @@ fn subjects_without_mpi() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn subjects_with_mpi() {
     for mpi in each_mpi() {
         for subject in ["imbalance", "alternating", "balanced", "serial", "late", "sync_comms"] {
@@ -122,6 +126,7 @@ fn subjects_with_mpi() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn many_sleeping_ranks() {
     if Mpi::OpenMpi.available() {
         assert_unnoticed(&Job::ranks("imbalance", Mpi::OpenMpi, 16).arguments("sleep 10 10 3"));

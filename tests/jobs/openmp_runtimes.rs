@@ -57,6 +57,7 @@ fn assert_region(job: &Outcome, runtime: OpenMpRuntime) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn regions_under_each_runtime_have_their_line_threads_and_imbalance() {
     for runtime in OpenMpRuntime::ALL.into_iter().filter(|runtime| runtime.available()) {
         for language in Language::ALL {
@@ -83,6 +84,7 @@ fn regions_under_each_runtime_have_their_line_threads_and_imbalance() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn waits_for_sections_and_locks_are_no_work() {
     for runtime in OpenMpRuntime::ALL.into_iter().filter(|runtime| runtime.available()) {
         for (subject, kind) in [
@@ -104,6 +106,7 @@ fn waits_for_sections_and_locks_are_no_work() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn regions_of_unusual_shapes_are_counted() {
     for runtime in OpenMpRuntime::ALL.into_iter().filter(|runtime| runtime.available()) {
         for shape in ["cancel", "changes", "in_tasks", "target", "sections", "single"] {
@@ -163,6 +166,7 @@ fn spinning_threads_wait_as_sleeping_ones() {
 
 /// libomp under the name of GCC's runtime, as some distributions of Python install it.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_runtime_is_recognised_under_the_name_of_another_one() {
     for runtime in [OpenMpRuntime::Llvm, OpenMpRuntime::Intel] {
         if !runtime.available() {
@@ -183,6 +187,7 @@ fn a_runtime_is_recognised_under_the_name_of_another_one() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_runtime_is_left_to_another_tool() {
     let runtime = OpenMpRuntime::Llvm;
     if !runtime.available() {

@@ -110,6 +110,7 @@ fn assert_line(job: &Outcome) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn each_kind_of_loss_is_what_its_subject_says() {
     for runtime in OpenMpRuntime::ALL.into_iter().filter(|runtime| runtime.available()) {
         for language in Language::ALL {
@@ -131,6 +132,7 @@ fn each_kind_of_loss_is_what_its_subject_says() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn less_usual_regions_are_what_their_subject_says() {
     for runtime in OpenMpRuntime::ALL.into_iter().filter(|runtime| runtime.available()) {
         for (shape, threads, instances) in [
@@ -156,6 +158,7 @@ fn less_usual_regions_are_what_their_subject_says() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn regions_communicate_at_each_level_of_threads() {
     if !Mpi::OpenMpi.available() {
         return;

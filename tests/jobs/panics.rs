@@ -93,6 +93,7 @@ fn no_panic_leaves_a_hook() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn no_panic_leaves_a_callback_of_an_openmp_runtime() {
     if !OpenMpRuntime::Llvm.available() {
         return;
@@ -116,6 +117,7 @@ const OF_A_RANK: [&str; 5] =
 const TOGETHER: [&str; 4] = ["MPI_Init@1", "census@1", "coming together@1", "coming together@0"];
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn no_rank_waits_for_one_in_which_we_fail() {
     for mpi in each_mpi() {
         let job = Job::ranks("panics", mpi, mpi.ranks()).shares_cores();
@@ -139,6 +141,7 @@ fn no_rank_waits_for_one_in_which_we_fail() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn no_node_waits_for_one_in_which_we_fail() {
     for mpi in each_mpi().filter(|_| nodes::available()) {
         let ranks = if mpi == Mpi::OpenMpi { 4 } else { 2 };

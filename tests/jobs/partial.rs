@@ -37,21 +37,25 @@ fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn first_rank_of_mpich() {
     assert_told_and_unhurt(Mpi::Mpich, 0);
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn second_rank_of_mpich() {
     assert_told_and_unhurt(Mpi::Mpich, 1);
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn first_rank_of_open_mpi() {
     assert_told_and_unhurt(Mpi::OpenMpi, 0);
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn second_rank_of_open_mpi() {
     assert_told_and_unhurt(Mpi::OpenMpi, 1);
 }

@@ -105,6 +105,7 @@ fn phases_of(known: &[(u64, &str)]) -> Vec<(u64, String)> {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_run_of_known_structure_has_its_phases_with_and_without_measured_calls() {
     if !Mpi::OpenMpi.available() {
         return;
@@ -167,6 +168,7 @@ fn where_ranks_synchronise_at_places_of_their_own_is_one_phase_and_the_rest_as_e
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_with_tasks_of_their_own_are_groups() {
     if !Mpi::OpenMpi.available() {
         return;
@@ -238,6 +240,7 @@ fn notes<'a>(summary: &'a Summary, begin: &str) -> Vec<&'a str> {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn what_is_not_followed_is_said() {
     if !Mpi::OpenMpi.available() {
         return;

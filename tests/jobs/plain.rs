@@ -41,6 +41,7 @@ fn a_lone_process_is_a_job_of_one_rank_without_mpi() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn samples_come_at_the_asked_period() {
     let job = watched("plain", "burn 50 10").options("--period 2ms").run_until(|job| {
         let summary = job.summary();

@@ -33,6 +33,7 @@ fn assert_few_truncated(job: &Outcome) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_library_may_come_back_to_its_place_any_number_of_times() {
     let job = reloads("same", 120).options("--period 1ms").run().succeeded();
     assert_few_truncated(&job);

@@ -17,6 +17,7 @@ fn jobs(mode: &str) -> impl Iterator<Item = Job> {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn few_lines_on_stderr_end_with_the_report() {
     for job in jobs("sleep") {
         let job = job.run_until(|job| {
@@ -53,6 +54,7 @@ fn the_text_puts_the_verdict_first_and_fits_a_screen() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn files_are_named_after_program_job_ranks_and_time() {
     for job in jobs("sleep") {
         let job = job.shares_cores().run().succeeded();

@@ -52,6 +52,7 @@ fn true_excess(jobs: &[Outcome], key: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn excess_work_of_a_series_is_what_the_subject_says() {
     if !Mpi::OpenMpi.available() {
         return;

@@ -34,6 +34,7 @@ fn first_loss(directory: &Path) -> Summary {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_running_job_is_shown_with_its_losses_until_it_ends() {
     if !Mpi::OpenMpi.available() {
         return;

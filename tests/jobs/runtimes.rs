@@ -41,6 +41,7 @@ fn go_with_c_is_measured_by_its_calls() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn go_without_c_is_left_alone() {
     if let Some(form) = Form::go(&["-buildmode=pie"]) {
         both(&Job::alone("goroutines").form(form), "1ms");
@@ -48,6 +49,7 @@ fn go_without_c_is_left_alone() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_signal_that_is_taken_past_the_c_library_is_noticed() {
     // The program computes for a few ms before it creates the thread that notices: no sample is due
     // by then.
@@ -79,6 +81,7 @@ fn traced(tool: &str, before: &[&str]) -> (String, Scratch) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_debugger_does_not_stop_at_samples() {
     let (text, _scratch) = traced("gdb", &["-batch", "-ex", "run", "--args"]);
     assert!(text.contains("limits: done") && text.contains("exited normally"), "{text}");

@@ -69,6 +69,7 @@ fn assert_intervals_hold(job: &Outcome, digest: &Summary) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_kept_ranks_stand_for_all() {
     if !Mpi::OpenMpi.available() {
         return;
@@ -108,6 +109,7 @@ fn the_kept_ranks_stand_for_all() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_seed_chooses_the_ranks_and_nodes_reduce_their_spools_alike() {
     if !Mpi::OpenMpi.available() {
         return;

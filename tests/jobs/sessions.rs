@@ -31,11 +31,13 @@ fn assert_found(how: &str) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn besides_mpi_init() {
     assert_found("besides");
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn instead_of_mpi_init() {
     assert_found("instead");
 }

@@ -91,6 +91,7 @@ fn alternating_ranks_have_equal_totals() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn late_and_serial_losses_are_gathered() {
     if !Mpi::OpenMpi.available() {
         return;

@@ -72,21 +72,25 @@ fn the_matrix_is_what_the_ranks_count_under_open_mpi() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_matrix_is_what_the_ranks_count_under_mpich() {
     assert_patterns_counted(Mpi::Mpich);
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_matrix_is_what_the_ranks_count_under_intel_mpi() {
     assert_patterns_counted(Mpi::Intel);
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_matrix_is_what_the_ranks_count_in_the_standard_abi() {
     assert_patterns_counted(Mpi::MpichWheelStandard);
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_matrix_is_what_the_ranks_count_in_fortran() {
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
         for form in [Form::UseMpiF08, Form::UseMpi, Form::MpifH] {
@@ -113,6 +117,7 @@ fn most_waited_for(job: &Outcome) -> (usize, f64) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_wait_for_the_one_that_works_longer() {
     for pattern in ["halo", "farm"] {
         let arguments = format!("sleep 15 10 5 {pattern}");
@@ -182,16 +187,19 @@ fn waiting_begins_at_the_slow_rank_under_open_mpi() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn waiting_begins_at_the_slow_rank_under_mpich() {
     assert_origins(Mpi::Mpich);
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn waiting_begins_at_the_slow_rank_under_intel_mpi() {
     assert_origins(Mpi::Intel);
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn waiting_begins_at_the_slow_rank_in_fortran() {
     for (mpi, form) in [
         (Mpi::OpenMpi, Form::UseMpiF08),
@@ -223,6 +231,7 @@ fn assert_pattern(job: &Outcome, loss: &Loss<'_>, pattern: &str) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn senders_wait_for_late_receivers() {
     for mpi in [Mpi::OpenMpi, Mpi::Mpich, Mpi::Intel] {
         if !mpi.available() {
@@ -242,6 +251,7 @@ fn senders_wait_for_late_receivers() {
 
 /// In sums over the run all ranks work alike.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_slow_rank_of_a_halo_is_found_also_when_it_changes() {
     if !Mpi::OpenMpi.available() {
         return;

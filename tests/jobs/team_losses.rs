@@ -46,6 +46,7 @@ fn assert_largest(job: &Outcome) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn uneven_threads_of_each_schedule_are_found() {
     for how in ["static", "dynamic", "guided", "nested"] {
         kind(how, 4, FACTOR, |job| {
@@ -74,6 +75,7 @@ fn even_threads_lose_nothing_and_work_outside_of_regions_is_serial() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn short_tasks_and_regions_are_found() {
     // Thousands of tasks or regions per iteration: the run lasts for many sampling periods, so that
     // the call that creates tasks is sampled.

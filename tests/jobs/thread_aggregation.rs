@@ -68,6 +68,7 @@ fn the_slowest_and_the_fastest_thread_of_each_process_are_named() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn threads_of_one_call_tree_are_a_class_and_all_threads_can_be_kept() {
     let work_s = |job: &Outcome| job.truth().numbers("work_s");
     with("calltree", |job| {
@@ -88,6 +89,7 @@ fn threads_of_one_call_tree_are_a_class_and_all_threads_can_be_kept() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_set_has_the_spread_over_threads_and_a_sum_has_nothing_of_them() {
     with("set", |job| {
         let works_s = job.truth().numbers("work_s");
