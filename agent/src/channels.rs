@@ -9,6 +9,8 @@
 
 /// Number of entries of the table, a power of two.
 const PLACES: usize = 1024;
+/// Number of bits that a hash is shifted right to give a place.
+const PLACE_SHIFT: u32 = u64::BITS - PLACES.ilog2();
 /// Maximum number of channels of a thread. Messages of further channels are not exemplary.
 const MAX_CHANNELS: u32 = PLACES as u32 / 4 * 3;
 /// Tags of one channel are equal modulo this number.
@@ -43,7 +45,7 @@ pub struct Channel {
 
 impl Channel {
     /// Returns the key in the table, never 0.
-    #[inline]
+    #[inline(always)]
     fn key(self) -> u64 {
         let class = u64::from(self.tag as u32 % TAG_CLASSES);
         let direction = self.direction as u64;
@@ -82,7 +84,7 @@ pub struct Channels {
 impl Channels {
     /// Takes the number of the next message of a channel. Returns the number if the message is
     /// exemplary.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, channel: Channel) -> Option<u32> {
         let place = self.find(channel.key())?;
         let number = place.messages;
@@ -122,9 +124,10 @@ impl Channels {
         self.lacks_receives = false;
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&mut self, key: u64) -> Option<&mut Place> {
-        let home = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES;
+        // The upper bits of the product: only they depend on all bits of the key.
+        let home = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> PLACE_SHIFT) as usize;
         if self.places[home].key == key {
             return Some(&mut self.places[home]);
         }

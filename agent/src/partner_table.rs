@@ -14,6 +14,9 @@ use plimsoll_wire::segment::{MAX_PARTNERS, PartnerCounters};
 /// Maximum number of entries in use: beyond it, probe sequences become long.
 const MAX_USED: u32 = MAX_PARTNERS as u32 / 4 * 3;
 
+/// Number of bits that a hash is shifted right to give a place.
+const PLACE_SHIFT: u32 = u64::BITS - MAX_PARTNERS.ilog2();
+
 /// Key of an entry: call path and partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
@@ -36,7 +39,7 @@ impl Pair {
 
 /// Adds messages to a table with `used` entries; their wait time is in ticks. Returns false, and
 /// adds nothing, if the table has no room.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn add(
     entries: &[PartnerCounters; MAX_PARTNERS],
@@ -45,7 +48,7 @@ pub fn add(
     messages: &PartnerMessages,
 ) -> bool {
     let key = Pair { slot, partner: messages.partner }.key();
-    let home = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % MAX_PARTNERS;
+    let home = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> PLACE_SHIFT) as usize;
     let entry = match entries[home].key.load(Ordering::Relaxed) == key {
         true => &entries[home],
         false => match search(entries, used, key, home) {

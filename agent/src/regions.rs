@@ -269,7 +269,7 @@ pub fn open_until(state: &State, return_slot: u64, ticks: u64) -> Option<(u16, u
 
 /// Adds messages exchanged with a partner in calls through a slot. Their wait time is in ticks
 /// here.
-#[inline]
+#[inline(always)]
 pub fn meet(state: &mut State, slot: u16, messages: &PartnerMessages) {
     // SAFETY: the area stays mapped as long as the state.
     let ThreadArea { thread, partners, .. } = unsafe { &*state.area };
@@ -297,7 +297,7 @@ pub fn exit(
     return_slot: u64,
     ticks: u64,
     bytes: u64,
-    scope: Option<SyncScope>,
+    scope: Option<&SyncScope>,
     kind: CallKind,
 ) {
     let open = &mut state.regions.open;
@@ -306,7 +306,7 @@ pub fn exit(
         return;
     }
     open.return_slot = 0;
-    let scope = scope.filter(|scope| is_next(state, *scope));
+    let scope = scope.filter(|scope| is_next(state, **scope));
     let open = &state.regions.open;
     let slot = usize::from(open.slot);
     let duration = ticks.saturating_sub(open.entered);
@@ -356,7 +356,7 @@ fn record_exit(
     state: &mut State,
     ticks: u64,
     bytes: u64,
-    scope: Option<SyncScope>,
+    scope: Option<&SyncScope>,
 ) {
     let open = state.regions.open;
     let slot = usize::from(open.slot);
@@ -376,7 +376,7 @@ fn record_exit(
         state.area().thread.synced.store(index + 1, Ordering::Relaxed);
         SyncId { subgroup: None, index }
     };
-    let sync = scope.map(|scope| match scope {
+    let sync = scope.map(|scope| match *scope {
         SyncScope::All => of_all(take_index(state)),
         SyncScope::AllSince(index) => of_all(index),
         SyncScope::Subgroup(subgroup, index) => SyncId { subgroup: Some(subgroup), index },

@@ -103,7 +103,7 @@ impl StartedRequests {
 
     /// Inserts a request that was started or created. Replaces a request with the same handle,
     /// which no longer exists or shares the handle, as sends do that are complete at once.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, handle: u64, started: Started) -> Inserted {
         let key = key_of(handle);
         let place = self.search(key);
@@ -133,7 +133,7 @@ impl StartedRequests {
 
     /// Returns the place of a key, or the place that the key would take. The search ends, since
     /// half of the places are free.
-    #[inline]
+    #[inline(always)]
     fn search(&self, key: u64) -> usize {
         let mut place = home(key);
         while self.places[place].key != key && self.places[place].key != 0 {
@@ -158,7 +158,7 @@ impl StartedRequests {
 
     /// Takes note that a request is complete or cancelled. Returns its communication if it was
     /// started. Persistent requests stay in the table.
-    #[inline]
+    #[inline(always)]
     pub fn complete(&mut self, handle: u64) -> Option<Started> {
         let place = self.find(key_of(handle))?;
         let found = self.places[place].started;
@@ -262,7 +262,7 @@ fn key_of(handle: u64) -> u64 {
 
 #[inline]
 fn home(key: u64) -> usize {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.ilog2())) as usize
 }
 
 #[cfg(test)]

@@ -57,39 +57,41 @@ pub fn number_of(messages: Messages) -> Option<u8> {
     }
 }
 
-/// Returns the size of the call's message in bytes and the ranks that the call synchronised, after
-/// the call has returned.
+/// Returns the size of the call's message in bytes, after the call has returned, and stores the
+/// ranks that it synchronised in `scope`. Hardly any call stores something there: returned by
+/// value, it would be copied for each call.
 ///
 /// # Safety
 /// The frame belongs to a call that has just returned `result`.
+#[inline(always)]
 pub unsafe fn finished(
     frame: &Frame,
     result: c_int,
     facts: &HandleFacts,
-) -> (u64, Option<SyncScope>) {
+    scope: &mut Option<SyncScope>,
+) -> u64 {
     let call = frame.entry();
     // SAFETY: the frame is intact, and MPI has accepted the arguments.
     unsafe {
         let succeeded = succeeded(frame, result);
         let completes = matches!(role(frame.call()), Some(Role::Completes(_)));
         if completes && facts.has_pending() && job::is_main_thread() {
-            return (0, facts.completed(succeeded));
+            *scope = facts.completed(succeeded);
+            return 0;
         }
         if !succeeded {
-            return (0, None);
+            return 0;
         }
-        let bytes = match (call.count, call.datatype) {
+        if MAY_SYNCHRONISE[usize::from(frame.call())] {
+            *scope = synchronised(frame, call, facts);
+        }
+        match (call.count, call.datatype) {
             (Some(count), Some(datatype)) => match call.extent {
                 Extent::Whole => whole(frame, (count, datatype), facts),
                 extent => by_rank(frame, extent, (count, datatype), facts),
             },
             _ => 0,
-        };
-        let scope = match MAY_SYNCHRONISE[usize::from(frame.call())] {
-            true => synchronised(frame, call, facts),
-            false => None,
-        };
-        (bytes, scope)
+        }
     }
 }
 

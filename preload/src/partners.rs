@@ -176,14 +176,14 @@ impl Returned<'_> {
                     }
                 }
                 Receives { from, status } => {
-                    if let Some(sender) = self.received(state, status, 1) {
+                    if let Some(sender) = self.received(state, [from, status], 1) {
                         self.number_received(state, sender, [from, status]);
                     }
                 }
-                Probes { status, .. } => drop(self.received(state, status, 0)),
+                Probes { from, status } => drop(self.received(state, [from, status], 0)),
                 Exchanges { to: to_word, from: from_word, status } => {
                     let to = self.rank(0, to_word);
-                    let from = self.found_source(status);
+                    let from = self.found_source(from_word, status);
                     match (to, from) {
                         (Some(both), Some(from)) if both == from => {
                             self.meet(state, both, [1, bytes, 1], self.ticks);
@@ -219,22 +219,24 @@ impl Returned<'_> {
                     let found = message.and_then(|message| state.requests.complete(message));
                     self.start(state, request, found.unwrap_or_default());
                 }
-                StartsToSend { request, .. }
-                | StartsToReceive { request, .. }
-                | StartsToExchange { request, .. } => {
-                    let mut started = Started { is_active: true, ..self.started() };
-                    self.send(state, &started, self.ticks);
-                    self.number_started(state, &mut started);
-                    self.start(state, request, started);
+                StartsToSend { to, request } => {
+                    self.start_active(state, request, self.started(Some(to), None));
                 }
-                PreparesToSend { request, partitions, .. } => {
+                StartsToReceive { from, request } => {
+                    self.start_active(state, request, self.started(None, Some(from)));
+                }
+                StartsToExchange { to, from, request } => {
+                    self.start_active(state, request, self.started(Some(to), Some(from)));
+                }
+                PreparesToSend { to, request, partitions } => {
                     let partitions = partitions.map_or(1, |word| self.number(word));
-                    let started = self.started();
+                    let started = self.started(Some(to), None);
                     let bytes = bytes.saturating_mul(partitions);
                     self.start(state, request, Started { bytes, is_persistent: true, ..started });
                 }
-                PreparesToReceive { request, .. } => {
-                    let started = Started { is_persistent: true, ..self.started() };
+                PreparesToReceive { from, request } => {
+                    let started = self.started(None, Some(from));
+                    let started = Started { is_persistent: true, ..started };
                     self.start(state, request, started);
                 }
                 Starts { count, requests } => {
@@ -302,20 +304,21 @@ impl Returned<'_> {
     }
 
     /// Adds to the counts of a partner: messages sent, their bytes, messages received.
-    #[inline]
+    #[inline(always)]
     fn meet(&self, state: &mut State, partner: u32, counts: [u64; 3], waited: u64) {
         let [sent, bytes, received] = counts;
         meet(state, self.slot, &PartnerMessages { partner, sent, bytes, received, waited });
     }
 
     /// Counts a message that the call has received, or only probed if `count` is 0. Returns its
-    /// sender.
+    /// sender. `words` are the arguments with the source and the status.
     ///
     /// # Safety
     /// As [`finish`].
-    unsafe fn received(&self, state: &mut State, status: u8, count: u64) -> Option<u32> {
+    #[inline(always)]
+    unsafe fn received(&self, state: &mut State, words: [u8; 2], count: u64) -> Option<u32> {
         // SAFETY: promised by the caller.
-        let from = unsafe { self.found_source(status)? };
+        let from = unsafe { self.found_source(words[0], words[1])? };
         self.meet(state, from, [0, 0, count], self.ticks);
         Some(from)
     }
@@ -325,9 +328,10 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`finish`].
-    unsafe fn found_source(&self, status: u8) -> Option<u32> {
+    #[inline(always)]
+    unsafe fn found_source(&self, from: u8, status: u8) -> Option<u32> {
         // SAFETY: promised by the caller.
-        unsafe { self.resolved(self.source()?, self.frame.argument(status), 0) }
+        unsafe { self.resolved(self.source(from)?, self.frame.argument(status), 0) }
     }
 
     /// Returns the sender of a message. With MPI_ANY_SOURCE the sender is read from entry `at` of
@@ -335,6 +339,7 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`HandleFacts::source`].
+    #[inline(always)]
     unsafe fn resolved(&self, source: Source, statuses: usize, at: usize) -> Option<u32> {
         let communicator = match source {
             Source::Rank(rank) => return Some(rank),
@@ -358,7 +363,7 @@ impl Returned<'_> {
     unsafe fn matched(&self, state: &mut State, message: u8, words: [u8; 2]) {
         // SAFETY: promised by the caller.
         unsafe {
-            let from = self.received(state, words[1], 0);
+            let from = self.received(state, words, 0);
             if let Some(from) = from {
                 self.next_received(state, from, words);
             }
@@ -386,25 +391,49 @@ impl Returned<'_> {
         }
     }
 
-    /// Returns the transfer that the call starts, as its arguments describe it.
+    /// Returns the transfer that the call starts, as its arguments describe it: `to` and `from` are
+    /// the arguments with the destination and the source.
     ///
     /// # Safety
     /// As [`finish`].
-    unsafe fn started(&self) -> Started {
+    #[inline(always)]
+    unsafe fn started(&self, to: Option<u8>, from: Option<u8>) -> Started {
         // SAFETY: promised by the caller.
-        let to = unsafe { self.exchange.messages.ranks()[0].and_then(|word| self.rank(0, word)) };
-        // SAFETY: as above.
-        let from = unsafe { self.source() };
-        let mut started = Started { to, from, bytes: self.exchange.bytes, ..Started::default() };
-        // SAFETY: as above.
-        unsafe { self.describe_channel(&mut started) };
-        started
+        unsafe {
+            let source = from.and_then(|word| self.source(word));
+            // The tag of a transfer without a source is that of the sent message.
+            let (which, word) = if source.is_some() { (1, from) } else { (0, to) };
+            Started {
+                to: to.and_then(|word| self.rank(0, word)),
+                from: source,
+                bytes: self.exchange.bytes,
+                tag: word.map_or(0, |word| self.tag(which, word)),
+                communicator: self.exchange.communicator,
+                ..Started::default()
+            }
+        }
+    }
+
+    /// Counts and remembers the transfer that a request has started.
+    ///
+    /// # Safety
+    /// As [`finish`].
+    #[inline(always)]
+    unsafe fn start_active(&self, state: &mut State, request: u8, started: Started) {
+        let mut started = Started { is_active: true, ..started };
+        self.send(state, &started, self.ticks);
+        // SAFETY: promised by the caller.
+        unsafe {
+            self.number_started(state, &mut started);
+            self.start(state, request, started);
+        }
     }
 
     /// Remembers the transfer that a request has started or will start.
     ///
     /// # Safety
     /// As [`finish`].
+    #[inline(always)]
     unsafe fn start(&self, state: &mut State, request: u8, started: Started) {
         // SAFETY: promised by the caller.
         let handle = unsafe { self.handle(request) };
@@ -417,6 +446,7 @@ impl Returned<'_> {
     }
 
     /// Counts the message that a request has started to send.
+    #[inline(always)]
     fn send(&self, state: &mut State, started: &Started, ticks: u64) {
         if let Some(to) = started.to {
             let waited = if started.from.is_none() { ticks } else { 0 };
@@ -505,7 +535,7 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`Self::completed`].
-    #[inline]
+    #[inline(always)]
     unsafe fn complete(
         &self,
         state: &mut State,
@@ -527,7 +557,7 @@ impl Returned<'_> {
     }
 
     /// Counts a completed message with its share of the call's time.
-    #[inline]
+    #[inline(always)]
     fn meet_completed(&self, state: &mut State, ended: &Completed, shares: &Shares) {
         let Completed { partner: Some(partner), is_received } = *ended else { return };
         if is_received {
@@ -542,7 +572,7 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`finish`]; `word` is that argument.
-    #[inline]
+    #[inline(always)]
     unsafe fn rank(&self, which: usize, word: u8) -> Option<u32> {
         // SAFETY: promised by the caller.
         let rank = unsafe { self.rank_argument(which, word) };
@@ -552,14 +582,13 @@ impl Returned<'_> {
         Some(self.facts.world_rank(self.exchange.communicator, rank).unwrap_or(UNKNOWN_PARTNER))
     }
 
-    /// Returns the source of the message that the call receives, as its arguments give it; `None`
-    /// if the call receives nothing.
+    /// Returns the source of the message that the call receives, as its argument `word` gives it;
+    /// `None` means MPI_PROC_NULL.
     ///
     /// # Safety
     /// As [`finish`].
-    #[inline]
-    unsafe fn source(&self) -> Option<Source> {
-        let word = self.exchange.messages.ranks()[1]?;
+    #[inline(always)]
+    unsafe fn source(&self, word: u8) -> Option<Source> {
         // SAFETY: promised by the caller.
         unsafe {
             if self.facts.is_any_source(self.rank_argument(1, word)) {
@@ -571,7 +600,7 @@ impl Returned<'_> {
 
     /// # Safety
     /// As [`Self::rank`].
-    #[inline]
+    #[inline(always)]
     unsafe fn rank_argument(&self, which: usize, word: u8) -> c_int {
         match self.frame.is_c() {
             // SAFETY: promised by the caller.
@@ -584,6 +613,7 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`finish`].
+    #[inline(always)]
     unsafe fn handle(&self, word: u8) -> u64 {
         // SAFETY: promised by the caller.
         unsafe { self.facts.listed_handle(self.frame.argument(word), 0, self.frame.is_c()) }

@@ -147,7 +147,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
         if let Some(facts) = facts {
             // SAFETY: the call has returned, and its arguments have the types in the table.
             unsafe {
-                (bytes, scope) = message::finished(frame, result as c_int, facts);
+                bytes = message::finished(frame, result as c_int, facts, &mut scope);
                 if PARTNERS.load(Ordering::Relaxed) {
                     exchange = partners::exchange(frame, result as c_int, bytes, facts);
                 }
@@ -161,7 +161,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     }
     let Some(observed) = observed_process::current() else { return };
     // A synchronisation without a record of its own is counted like any other call.
-    let scope = scope.filter(|scope| match scope {
+    let scope = scope.as_ref().filter(|scope| match scope {
         SyncScope::All | SyncScope::AllSince(_) => true,
         SyncScope::Subgroup(_, index) => is_recorded(*index),
     });
@@ -234,7 +234,7 @@ pub fn as_region(frame: &Frame, wait: impl FnOnce()) {
                 entry.return_slot,
                 now,
                 0,
-                Some(SyncScope::All),
+                Some(&SyncScope::All),
                 CallKind::Mpi,
             )
         });

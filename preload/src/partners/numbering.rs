@@ -20,7 +20,7 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`super::finish`]; `word` is the argument with the destination.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn number_sent(&self, state: &mut State, to: u32, word: u8) {
         // SAFETY: promised by the caller.
         let tag = unsafe { self.tag(0, word) };
@@ -34,7 +34,7 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`super::finish`]; `words` are the arguments with the source and the status.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn number_received(&self, state: &mut State, from: u32, words: [u8; 2]) {
         // SAFETY: promised by the caller.
         let numbered = unsafe { self.next_received(state, from, words) };
@@ -48,7 +48,7 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`Self::number_received`].
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn next_received(
         &self,
         state: &mut State,
@@ -65,32 +65,18 @@ impl Returned<'_> {
         self.next(state, channel).map(|number| (channel, number))
     }
 
-    /// Describes the channel of a request that the call starts or prepares.
-    ///
-    /// # Safety
-    /// As [`super::finish`].
-    #[inline]
-    pub(super) unsafe fn describe_channel(&self, started: &mut Started) {
-        let which = usize::from(started.from.is_some());
-        if let Some(word) = self.exchange.messages.ranks()[which] {
-            // SAFETY: promised by the caller.
-            started.tag = unsafe { self.tag(which, word) };
-        }
-        started.communicator = self.exchange.communicator;
-    }
-
     /// Numbers the message of a request that the call has started.
     ///
     /// # Safety
     /// As [`super::finish`].
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn number_started(&self, state: &mut State, started: &mut Started) {
         started.posted = self.entered();
         let channel = match (started.from, started.to) {
             (Some(Source::Rank(from)), to) => {
-                if to.is_some() {
+                if let Some(to) = to {
                     // SAFETY: promised by the caller.
-                    unsafe { self.skip_sent_part(state, started) };
+                    unsafe { self.skip_sent_part(state, to) };
                 }
                 if started.tag < 0 {
                     started.numbering = Numbering::AtCompletion;
@@ -99,9 +85,9 @@ impl Returned<'_> {
                 Channel { partner: from, ..started_channel(started, Direction::Received) }
             }
             (Some(Source::Any(_)), to) => {
-                if to.is_some() {
+                if let Some(to) = to {
                     // SAFETY: as above.
-                    unsafe { self.skip_sent_part(state, started) };
+                    unsafe { self.skip_sent_part(state, to) };
                 }
                 started.numbering = Numbering::AtCompletion;
                 return;
@@ -120,10 +106,8 @@ impl Returned<'_> {
     /// # Safety
     /// As [`super::finish`].
     #[cold]
-    unsafe fn skip_sent_part(&self, state: &mut State, started: &Started) {
-        let (Some(to), Some(word)) = (started.to, self.exchange.messages.ranks()[0]) else {
-            return;
-        };
+    unsafe fn skip_sent_part(&self, state: &mut State, to: u32) {
+        let Some(word) = self.exchange.messages.ranks()[0] else { return };
         // SAFETY: promised by the caller.
         let tag = unsafe { self.tag(0, word) };
         self.next(state, self.channel(Direction::Sent, to, tag));
@@ -134,7 +118,7 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`super::finish`].
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn number_completed(
         &self,
         state: &mut State,
@@ -195,13 +179,13 @@ impl Returned<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn channel(&self, direction: Direction, partner: u32, tag: c_int) -> Channel {
         Channel { direction, partner, communicator: self.exchange.communicator, tag }
     }
 
     /// Takes the next number of a channel. Its tag is negative if unknown.
-    #[inline]
+    #[inline(always)]
     fn next(&self, state: &mut State, channel: Channel) -> Option<u32> {
         if channel.partner == UNKNOWN_PARTNER || channel.tag < 0 {
             if channel.direction == Direction::Received {
@@ -242,7 +226,7 @@ impl Returned<'_> {
     }
 
     /// Returns the time stamp counter at the begin of the call.
-    #[inline]
+    #[inline(always)]
     fn entered(&self) -> u64 {
         self.left.saturating_sub(self.ticks)
     }
@@ -252,8 +236,8 @@ impl Returned<'_> {
     ///
     /// # Safety
     /// As [`super::finish`].
-    #[inline]
-    unsafe fn tag(&self, which: usize, word: u8) -> c_int {
+    #[inline(always)]
+    pub(super) unsafe fn tag(&self, which: usize, word: u8) -> c_int {
         match self.frame.is_c() {
             // SAFETY: promised by the caller.
             true => unsafe { self.frame.argument(tag_after(word)) as c_int },

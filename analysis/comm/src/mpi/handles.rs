@@ -476,7 +476,7 @@ impl HandleFacts {
 
     /// Returns the world rank of a rank of the communicator with this number; `None` if unknown,
     /// and for MPI_PROC_NULL.
-    #[inline]
+    #[inline(always)]
     pub fn world_rank(&self, number: u32, rank: c_int) -> Option<u32> {
         self.world_ranks.get(number, u32::try_from(rank).ok()?)
     }

@@ -20,9 +20,20 @@ impl Memory {
         Self([const { AtomicU64::new(0) }; PLACES])
     }
 
+    #[inline(always)]
     pub(super) fn get(&self, handle: Handle, ask: impl FnOnce() -> u32) -> u32 {
         let folded = handle as u64 & 0xffff_ffff ^ handle as u64 >> 32;
         let first = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
+        let known = self.0[first].load(Ordering::Relaxed);
+        if known & 0xffff_ffff == folded && known != 0 {
+            return (known >> 32) as u32;
+        }
+        self.search(folded, first, ask)
+    }
+
+    /// Finds or stores the value of a handle that is not at its first place.
+    #[inline(never)]
+    fn search(&self, folded: u64, first: usize, ask: impl FnOnce() -> u32) -> u32 {
         let places = || (first..first + NEIGHBOURS).map(|place| &self.0[place % PLACES]);
         let mut empty = None;
         for place in places() {

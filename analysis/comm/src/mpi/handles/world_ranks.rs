@@ -68,16 +68,19 @@ impl WorldRanks {
     }
 
     /// Returns the world rank of a rank in a list; `None` if unknown.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, number: u32, rank: u32) -> Option<u32> {
         match number {
-            Self::UNKNOWN => None,
             Self::WORLD => Some(rank),
-            list => {
-                let list = self.lists.get((list - Self::FIRST) as usize)?.get()?;
-                u32::try_from(*list.ranks.get(rank as usize)?).ok()
-            }
+            list => self.in_list(list, rank),
         }
+    }
+
+    #[inline(never)]
+    fn in_list(&self, number: u32, rank: u32) -> Option<u32> {
+        let at = number.checked_sub(Self::FIRST)?;
+        let list = self.lists.get(at as usize)?.get()?;
+        u32::try_from(*list.ranks.get(rank as usize)?).ok()
     }
 }
 
