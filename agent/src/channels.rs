@@ -126,8 +126,7 @@ impl Channels {
 
     #[inline(always)]
     fn find(&mut self, key: u64) -> Option<&mut Place> {
-        // The upper bits of the product: only they depend on all bits of the key.
-        let home = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> PLACE_SHIFT) as usize;
+        let home = home(key);
         if self.places[home].key == key {
             return Some(&mut self.places[home]);
         }
@@ -156,6 +155,13 @@ impl Channels {
         }
         Some(&mut self.places[at])
     }
+}
+
+/// Returns the place where a key stands if no other key has taken it.
+#[inline(always)]
+fn home(key: u64) -> usize {
+    // The upper bits of the product: only they depend on all bits of the key.
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> PLACE_SHIFT) as usize
 }
 
 /// Returns the number of messages that an exemplary message stands for: the first 64 messages of a
@@ -220,6 +226,18 @@ mod tests {
         assert!((0..64).all(is_exemplary));
         let block = |at| (at..at + 8).all(is_exemplary);
         assert!(block(1 << 19) && !is_exemplary((1 << 19) + 8));
+    }
+
+    #[test]
+    fn channels_of_a_partner_have_different_places() {
+        for partner in 0..100 {
+            let received = Channel { direction: Direction::Received, ..channel(partner, 0) };
+            let elsewhere = Channel { communicator: 2, ..channel(partner, 0) };
+            let of = |it: Channel| home(it.key());
+            let first = of(channel(partner, 0));
+            let others = [received, elsewhere, channel(partner, 1), channel(partner, 8)].map(of);
+            assert!(!others.contains(&first), "{partner}: {first} {others:?}");
+        }
     }
 
     #[test]
