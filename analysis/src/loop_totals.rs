@@ -242,7 +242,7 @@ impl CallsInLoop {
     /// iterations or [proves](proves()) it is taken, otherwise the one on which most places agree.
     ///
     /// A function may be called from several places of the loop. The calls in it count only if they
-    /// are as many as the iterations that samples told apart.
+    /// are as many as the iterations that samples distinguished.
     fn number(&self, accepted: u64, rejected: u64) -> Option<u64> {
         let fits = |number: &u64| *number == accepted;
         let exactly = self.places.keys().chain(self.by_frame.values()).copied().find(fits);
