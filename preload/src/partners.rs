@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use plimsoll_agent::regions::{meet, open_until};
 use plimsoll_agent::started_requests::{Inserted, MAX_LISTED, Source, Started};
 use plimsoll_agent::thread_state::State;
-use plimsoll_calls::messages::{LIST, Messages, messages};
+use plimsoll_calls::messages::{LIST, Messages};
 use plimsoll_comm::mpi::HandleFacts;
 use plimsoll_wire::record::{PartnerMessages, UNKNOWN_PARTNER};
 
@@ -38,8 +38,7 @@ pub struct Exchange {
 /// # Safety
 /// The frame belongs to a call that has just begun.
 #[inline(always)]
-pub unsafe fn begin(frame: &Frame, state: &mut State, facts: &HandleFacts) {
-    let Some(messages) = messages(frame.call()) else { return };
+pub unsafe fn begin(frame: &Frame, messages: Messages, state: &mut State, facts: &HandleFacts) {
     let Some((count, first)) = messages.completes() else { return };
     // SAFETY: the call table gives the type of each argument.
     unsafe {
@@ -59,29 +58,28 @@ pub unsafe fn begin(frame: &Frame, state: &mut State, facts: &HandleFacts) {
     }
 }
 
-/// Returns the description of the messages of a call that has returned; `None` if the call has no
-/// messages.
+/// Returns the description of the messages of a call that has returned.
 ///
 /// # Safety
-/// The frame belongs to a call that has just returned `result`; `bytes` is the size of its message.
+/// The frame belongs to a call that has just returned `result`; `messages` belongs to the call, and
+/// `bytes` is the size of its message.
 #[inline(always)]
 pub unsafe fn exchange(
     frame: &Frame,
+    messages: Messages,
     result: c_int,
     bytes: u64,
     facts: &HandleFacts,
-) -> Option<Exchange> {
-    let messages = messages(frame.call())?;
-    let has_ranks = messages.ranks() != [None; 2];
+) -> Exchange {
     // SAFETY: MPI has accepted the arguments if it has succeeded.
     unsafe {
         let succeeded = message::succeeded(frame, result);
-        let communicator = match has_ranks && succeeded {
+        let communicator = match messages.has_ranks() && succeeded {
             true => message::communicator(frame, frame.entry()),
             false => None,
         };
         let communicator = communicator.map_or(0, |communicator| facts.number(communicator));
-        Some(Exchange { messages, communicator, bytes, succeeded })
+        Exchange { messages, communicator, bytes, succeeded }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_agent::regions::{self, CallKind, Entry};
 use plimsoll_agent::thread_state::State;
-use plimsoll_calls::messages::messages;
+use plimsoll_calls::messages::{Messages, messages};
 use plimsoll_calls::requests::may_complete;
 use plimsoll_calls::{CALLS, Call, CallClass, CallId, Provider, id_of};
 use plimsoll_wire::clock_anchor::ticks;
@@ -95,18 +95,22 @@ fn measure(
         -1
     };
     let entry = frame.begun(call, descriptor);
-    let follows = messages(call).is_some_and(|messages| messages.completes().is_some());
-    let follows = follows && PARTNERS.load(Ordering::Relaxed);
-    let facts = if follows { job::handle_facts() } else { None };
+    let completing = messages(call).filter(|messages| messages.completes().is_some());
+    let followed = match completing {
+        Some(messages) if PARTNERS.load(Ordering::Relaxed) => {
+            job::handle_facts().map(|facts| (messages, facts))
+        }
+        _ => None,
+    };
     let is_measured = block.enter(|state| {
         let is_measured = enter(observed, state, &entry);
         if is_measured && symbol_variant != 0 {
             // SAFETY: a Fortran call of this function.
             frame.noted = unsafe { message::note(frame) };
         }
-        if let (true, Some(facts)) = (is_measured, facts) {
+        if let (true, Some((messages, facts))) = (is_measured, followed) {
             // SAFETY: the call has just begun.
-            unsafe { partners::begin(frame, state, facts) };
+            unsafe { partners::begin(frame, messages, state, facts) };
         }
         is_measured
     });
@@ -144,16 +148,20 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     let (mut bytes, mut scope, mut exchange) = (0, None, None);
     let facts = if mpi { job::handle_facts() } else { None };
     if mpi {
+        let messages = messages(frame.call());
+        let result = result as c_int;
         if let Some(facts) = facts {
             // SAFETY: the call has returned, and its arguments have the types in the table.
             unsafe {
-                bytes = message::finished(frame, result as c_int, facts, &mut scope);
-                if PARTNERS.load(Ordering::Relaxed) {
-                    exchange = partners::exchange(frame, result as c_int, bytes, facts);
+                bytes = message::finished(frame, result, facts, &mut scope);
+                if let Some(messages) = messages
+                    && PARTNERS.load(Ordering::Relaxed)
+                {
+                    exchange = Some(partners::exchange(frame, messages, result, bytes, facts));
                 }
             }
         }
-        if matches!(messages(frame.call()), Some(messages) if messages.only_prepares()) {
+        if messages.is_some_and(Messages::only_prepares) {
             bytes = 0;
         }
     } else if entry.count.is_some() && result > 0 {

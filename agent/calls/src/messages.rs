@@ -201,6 +201,12 @@ impl Messages {
         matches!(self, Self::PreparesToSend { .. } | Self::PreparesToReceive { .. })
     }
 
+    /// Returns whether the call has an argument with a rank.
+    #[inline]
+    pub const fn has_ranks(self) -> bool {
+        matches!(self.ranks(), [Some(_), _] | [_, Some(_)])
+    }
+
     /// Returns the arguments with the ranks that the call sends to and receives from.
     #[inline]
     pub const fn ranks(self) -> [Option<u8>; 2] {
