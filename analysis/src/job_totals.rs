@@ -98,6 +98,8 @@ pub struct Counts {
     pub lost: u64,
     /// Number of samples without their outer frames.
     pub truncated: u64,
+    /// Number of stacks without their inner frames.
+    pub pruned: u64,
     /// Number of counted MPI calls.
     pub mpi_calls: u64,
     /// Number of record bytes.
@@ -272,6 +274,7 @@ impl Counts {
             ],
             lost: counts.lost,
             truncated: counts.truncated,
+            pruned: counts.pruned,
             mpi_calls: counts.mpi_calls,
             record_bytes: counts.record_bytes,
             sampling_cpu_ns: counts.sampling_cpu_ns,
@@ -294,6 +297,7 @@ impl Counts {
         }
         self.lost += other.lost;
         self.truncated += other.truncated;
+        self.pruned += other.pruned;
         self.mpi_calls += other.mpi_calls;
         self.record_bytes += other.record_bytes;
         self.sampling_cpu_ns += other.sampling_cpu_ns;

@@ -524,7 +524,7 @@ impl History {
             events: &mut self.events,
             exemplars: &mut self.exemplars,
             periods: &mut self.periods,
-            truncated: &mut self.counts.lost,
+            pruned: &mut self.counts.pruned,
             temporal_tree: thread.temporal_tree.temporal_tree.as_mut(),
             keys: &mut self.temporal_trees.keys,
             series: is_main.then_some(&mut self.series),

@@ -345,6 +345,10 @@ pub struct CollectionCounts {
     pub lost: u64,
     /// Samples without their outer frames.
     pub truncated: u64,
+    /// Stacks without their inner frames: the memory for contexts was full, or a frame has an
+    /// address that was never announced.
+    #[serde(default)]
+    pub pruned: u64,
     /// Number of MPI calls counted.
     pub mpi_calls: u64,
     /// Bytes of records written into the rings.

@@ -63,8 +63,8 @@ pub(crate) struct ReplayTarget<'a> {
     pub(crate) exemplars: &'a mut Exemplars,
     /// Intervals between samples.
     pub(crate) periods: &'a mut Periods,
-    /// Number of truncated stacks.
-    pub(crate) truncated: &'a mut u64,
+    /// Number of stacks whose inner frames were left out.
+    pub(crate) pruned: &'a mut u64,
     /// The thread's temporal context tree; `None` if none is built for the thread.
     pub(crate) temporal_tree: Option<&'a mut TemporalTree>,
     /// Meaning of the keys in temporal context trees.

@@ -53,7 +53,7 @@ impl StackPosition {
                     place.node = node;
                     continue;
                 }
-                *target.truncated += 1;
+                *target.pruned += 1;
             }
             place.clipped = place.clipped.saturating_add(1);
         }

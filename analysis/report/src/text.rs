@@ -343,6 +343,10 @@ fn measured(summary: &Summary) -> String {
         let part = collection.truncated as f64 / collection.samples.max(1) as f64;
         sentence.push_str(&format!("; {} of the call paths are truncated", percent(part)));
     }
+    if collection.pruned > 0 {
+        let stacks = counted(collection.pruned, "stack");
+        sentence.push_str(&format!("; {stacks} without inner frames, for lack of memory"));
+    }
     if collection.unsampled_threads > 0 {
         let threads = counted(collection.unsampled_threads, "thread");
         sentence.push_str(&format!("; {threads} not sampled"));

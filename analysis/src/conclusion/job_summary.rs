@@ -66,6 +66,7 @@ pub(super) fn collection(totals: &JobTotals) -> Collection {
         samples: counts.samples,
         lost: counts.lost,
         truncated: counts.truncated,
+        pruned: counts.pruned,
         marks: marks(totals),
         mpi_calls: counts.mpi_calls,
         spool_bytes: counts.spool_bytes,

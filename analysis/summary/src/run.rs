@@ -106,6 +106,9 @@ pub struct Collection {
     pub lost: u64,
     /// Samples without their outer frames.
     pub truncated: u64,
+    /// Stacks without their inner frames, since the memory for contexts was full.
+    #[serde(default)]
+    pub pruned: u64,
     /// Return-address marks.
     pub marks: Marks,
     /// MPI calls counted.

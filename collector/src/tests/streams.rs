@@ -165,7 +165,7 @@ fn addresses_that_were_never_announced_cut_the_stack() {
         times(&profile, &profile.phases[0]),
         pairs(&[("app+0x1000", 400), ("app+0x1000>app+0x2000", 100)])
     );
-    assert_eq!(profile.collection.lost, 4);
+    assert_eq!((profile.collection.pruned, profile.collection.lost), (4, 0));
 }
 
 #[test]
