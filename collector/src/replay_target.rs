@@ -63,7 +63,7 @@ pub(crate) struct ReplayTarget<'a> {
     pub(crate) exemplars: &'a mut Exemplars,
     /// Intervals between samples.
     pub(crate) periods: &'a mut Periods,
-    /// Number of stacks whose inner frames were left out.
+    /// Number of stacks without their inner frames.
     pub(crate) pruned: &'a mut u64,
     /// The thread's temporal context tree; `None` if none is built for the thread.
     pub(crate) temporal_tree: Option<&'a mut TemporalTree>,
