@@ -6,6 +6,7 @@ mod counters;
 mod groups;
 mod job;
 mod loop_shares;
+mod loss_thresholds;
 mod other_threads;
 mod partners;
 mod parts;
