@@ -29,10 +29,12 @@ use crate::summary::{ClockMethod, Clocks};
 mod exchange;
 mod fit;
 mod line;
+mod return_times;
 
 pub use exchange::exchange;
 pub use fit::{Fit, MIN_SYNCS, fit};
 use line::{Line, drifted_ns};
+use return_times::ReturnRange;
 
 /// Identity of a clock: ranks with equal names read the same clock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -168,6 +170,8 @@ struct Known {
     fits: BTreeMap<u32, Fit>,
     /// Exchanges of the lowest rank that has any.
     exchanges: Option<(u32, Vec<Exchange>)>,
+    /// Returns of the ranks with a fit; `None` if no rank has one.
+    returns: Option<ReturnRange>,
 }
 
 /// Fits and exchanges of some ranks, by clock.
@@ -180,12 +184,15 @@ impl ClockTotals {
     /// Adds one rank.
     pub fn add_rank(&mut self, input: &RankInput, reference: &Reference) {
         let is_lowest = reference.lowest.as_ref().is_some_and(|(rank, _)| *rank == input.rank);
-        let fit = if is_lowest { None } else { reference.fit(input) };
+        let fit = reference.fit(input);
+        let returns = fit.map(|fit| ReturnRange::of_rank(fit.middle_ns, input.rank));
+        let fit = fit.filter(|_| !is_lowest);
         let exchanges = &input.clock.exchanges;
         let known = Known {
             ranks: RankSet::from_iter([input.rank]),
             fits: fit.into_iter().map(|fit| (input.rank, fit)).collect(),
             exchanges: (!exchanges.is_empty()).then(|| (input.rank, exchanges.clone())),
+            returns,
         };
         self.clocks.entry(ClockName::of(input)).or_default().combine(known);
     }
@@ -236,6 +243,12 @@ impl ClockTotals {
             residual_us: errors_ns.max().map(|ns| ns as f64 / 1e3),
             method,
         }
+    }
+
+    /// Returns the sentence about ranks that do not leave the synchronisations together; `None` if
+    /// all do.
+    pub fn apart_note(&self, reference: &Reference, period_ns: u64) -> Option<String> {
+        return_times::note(self.clocks.values(), reference, period_ns)
     }
 
     /// Returns the lines of all clocks except the reference, and the method that they come from;
@@ -359,6 +372,7 @@ impl Known {
             self.fits.pop_last();
         }
         self.exchanges = self.exchanges.take().into_iter().chain(other.exchanges).min();
+        self.returns = self.returns.into_iter().chain(other.returns).reduce(ReturnRange::union);
     }
 }
 

@@ -320,6 +320,10 @@ pub fn summary(
         thresholds: in_force(min_loss_of(totals)),
         notes: {
             let mut notes = notes(&totals.job, matching, job);
+            // Ranks that share cores leave late because they wait for a core.
+            if !totals.job.lacks_cores() {
+                notes.extend(totals.clocks.apart_note(reference, totals.job.kept_period_ns));
+            }
             notes.extend(totals.counters.notes(job.settings.get(METRICS).map(String::as_str)));
             notes
         },

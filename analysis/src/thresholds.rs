@@ -127,6 +127,14 @@ pub const MAX_FINE_TASK_NS: u64 = 10_000;
 /// work than those of other ranks.
 pub const MIN_UNEVEN_THREADS_FRACTION: f64 = 0.3;
 
+// Cross-check of phases by the ranks' returns from synchronisations (ours)
+
+/// Minimum difference between the typical returns of two ranks on one clock, as a fraction of an
+/// instance, for their phases to be in doubt. A rank that counts one call more is a whole one off.
+pub const MIN_APART_INSTANCE_FRACTION: f64 = 0.5;
+/// Minimum of this difference in sampling periods: a rank may wait some time for a core.
+pub const MIN_APART_PERIODS: f64 = 5.0;
+
 // Process groups (PPoPP20, 5.4)
 
 /// Maximum number of process groups in a phase that are analysed one by one.
@@ -269,6 +277,8 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_parallel_fraction", MIN_PARALLEL_FRACTION),
         ("max_fine_task_ns", MAX_FINE_TASK_NS as f64),
         ("min_uneven_threads_fraction", MIN_UNEVEN_THREADS_FRACTION),
+        ("min_apart_instance_fraction", MIN_APART_INSTANCE_FRACTION),
+        ("min_apart_periods", MIN_APART_PERIODS),
         ("max_groups", MAX_GROUPS as f64),
         ("min_within_group_fraction", MIN_WITHIN_GROUP_FRACTION),
         ("min_groups_explain_fraction", MIN_GROUPS_EXPLAIN_FRACTION),
