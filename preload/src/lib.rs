@@ -30,6 +30,7 @@ mod real;
 mod redirect;
 mod signals;
 mod stubs;
+mod synchronisations;
 mod termination;
 mod this_thread;
 mod threads;

@@ -4,15 +4,15 @@
 
 use std::ffi::c_int;
 
-use plimsoll_agent::{observed_process, regions};
 use plimsoll_calls::messages::{Messages, messages, tag_after};
 use plimsoll_calls::requests::{Role, role};
-use plimsoll_calls::{CALLS, Call, CallClass, CallId, Convention, Extent, id_of};
+use plimsoll_calls::{Call, Convention, Extent};
 use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
-use plimsoll_wire::sync_id::{SyncScope, unfollowed};
+use plimsoll_wire::sync_id::SyncScope;
 
 use crate::job;
 use crate::stubs::{Frame, Noted};
+use crate::synchronisations::{MAY_SYNCHRONISE, synchronised};
 
 /// Reads the arguments that a Fortran call passes by reference.
 ///
@@ -122,133 +122,6 @@ pub unsafe fn completes(frame: &Frame, facts: &HandleFacts) {
     }
 }
 
-/// Whether a call, by its id, may synchronise ranks, alone or with another call. Most calls do not.
-static MAY_SYNCHRONISE: [bool; CALLS.len() + 1] = {
-    let mut calls = [false; CALLS.len() + 1];
-    let mut at = 0;
-    while at < CALLS.len() {
-        let starts = matches!(role(at as CallId + 1), Some(Role::Starts));
-        calls[at + 1] = starts || matches!(CALLS[at].class, CallClass::CollectiveSync);
-        at += 1;
-    }
-    at = 0;
-    while at < SHARED_FILES.len() {
-        calls[SHARED_FILES[at] as usize] = true;
-        at += 1;
-    }
-    let others = [REDUCE[0], REDUCE[1], BCAST[0], BCAST[1], FENCE];
-    at = 0;
-    while at < others.len() {
-        calls[others[at] as usize] = true;
-        at += 1;
-    }
-    calls
-};
-
-const REDUCE: [CallId; 2] = [id_of("MPI_Reduce"), id_of("MPI_Reduce_c")];
-const BCAST: [CallId; 2] = [id_of("MPI_Bcast"), id_of("MPI_Bcast_c")];
-/// Collective operations that move data of a file; the file is their first argument.
-const SHARED_FILES: [CallId; 8] = [
-    id_of("MPI_File_read_all"),
-    id_of("MPI_File_read_all_c"),
-    id_of("MPI_File_read_at_all"),
-    id_of("MPI_File_read_at_all_c"),
-    id_of("MPI_File_write_all"),
-    id_of("MPI_File_write_all_c"),
-    id_of("MPI_File_write_at_all"),
-    id_of("MPI_File_write_at_all_c"),
-];
-const FENCE: CallId = id_of("MPI_Win_fence");
-
-/// Returns the ranks that a call has synchronised; `None` if it synchronised none.
-///
-/// # Safety
-/// As [`finished`], and the call has succeeded.
-#[inline(never)]
-unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Option<SyncScope> {
-    if !job::is_main_thread() {
-        // SAFETY: as the caller promises.
-        unsafe { note_other_thread(frame, call, facts) };
-        return None;
-    }
-    // SAFETY: the table and the standard give the type of each argument. Fortran references remain
-    // valid until the call has returned to the caller.
-    unsafe {
-        let integer = |word| match frame.argument(word) {
-            value if frame.is_c() => value as c_int,
-            reference => (reference as *const c_int).as_ref().copied().unwrap_or(-1),
-        };
-        let named = |word| match frame.is_c() {
-            true => Named::C(frame.argument(word)),
-            false => Named::Fortran(integer(word)),
-        };
-        let communicator = || communicator(frame, call);
-        // A call without elements need not move data, and so need not synchronise.
-        let has_elements = || match call.count {
-            Some(count) if frame.is_c() => c_count(frame, call, count) > 0,
-            _ => frame.noted.count > 0,
-        };
-        match frame.call() {
-            _ if call.class == CallClass::CollectiveSync => {
-                let scope = facts.synchronised(communicator()?);
-                if facts.has_unfollowed_subgroups() {
-                    leave_unfollowed(unfollowed::SUBGROUPS);
-                }
-                scope
-            }
-            id if BCAST.contains(&id) && has_elements() => {
-                facts.spread(communicator()?, integer(BCAST_ROOT))
-            }
-            id if REDUCE.contains(&id) && has_elements() => {
-                facts.gathered(communicator()?, integer(REDUCE_ROOT));
-                None
-            }
-            FENCE => facts.fenced(named(1), integer(0)),
-            id if SHARED_FILES.contains(&id) => facts.shared_file(named(0)),
-            id if role(id) == Some(Role::Starts) => {
-                let request = RequestList {
-                    first: frame.argument(call.arity - 1),
-                    count: 1,
-                    is_c: frame.is_c(),
-                };
-                facts.started(communicator()?, request, take_index);
-                None
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Returns the index of a synchronisation of all ranks that begins on the calling thread.
-fn take_index() -> Option<u64> {
-    // SAFETY: the block is the calling thread's.
-    let block = unsafe { plimsoll_agent::tls::get().as_ref() }?;
-    block.enter(|state| regions::take_index(state))
-}
-
-/// Records that a thread other than the main thread takes part in a collective, which therefore
-/// delimits no phase.
-///
-/// # Safety
-/// As [`synchronised`].
-unsafe fn note_other_thread(frame: &Frame, call: &Call, facts: &HandleFacts) {
-    let starts = role(id_of(call.name)) == Some(Role::Starts);
-    if call.class != CallClass::CollectiveSync && !starts {
-        return;
-    }
-    // SAFETY: as the caller promises.
-    let communicator = unsafe { communicator(frame, call) };
-    if communicator.is_some_and(|communicator| facts.has_others(communicator)) {
-        leave_unfollowed(unfollowed::OTHER_THREADS);
-    }
-}
-
-fn leave_unfollowed(what: u32) {
-    if let Some(observed) = observed_process::current() {
-        observed.leave_unfollowed(what);
-    }
-}
-
 /// Returns the call's communicator; `None` if the call has none.
 ///
 /// # Safety
@@ -262,10 +135,6 @@ pub unsafe fn communicator(frame: &Frame, call: &Call) -> Option<Named> {
     // SAFETY: the table names the argument.
     Some(Named::C(unsafe { frame.argument(word) }))
 }
-
-/// Argument word of the root rank.
-const REDUCE_ROOT: u8 = 5;
-const BCAST_ROOT: u8 = 3;
 
 /// Returns the size in bytes of a message described by one count and one datatype.
 ///
@@ -374,7 +243,7 @@ pub unsafe fn succeeded(frame: &Frame, result: c_int) -> bool {
 /// # Safety
 /// As [`finished`]; `word` is the argument word of the count.
 #[inline]
-unsafe fn c_count(frame: &Frame, call: &Call, word: u8) -> u64 {
+pub unsafe fn c_count(frame: &Frame, call: &Call, word: u8) -> u64 {
     // SAFETY: promised by the caller.
     let count = unsafe { frame.argument(word) };
     let count = if call.is_mpi_count { count as i64 } else { (count as c_int).into() };

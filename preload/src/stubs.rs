@@ -12,6 +12,7 @@ use std::ffi::{CStr, c_int};
 use std::mem::offset_of;
 
 use plimsoll_calls::{CALLS, Call, CallId, SYMBOLS, Symbol, id_of};
+use plimsoll_comm::mpi::Members;
 
 use plimsoll_agent::marks;
 use plimsoll_agent::regions::Entry;
@@ -29,6 +30,8 @@ pub struct Frame {
     pub registers: [usize; 6],
     result: usize,
     code: u32,
+    /// Members of the window or file that the call frees; set only for calls that free one.
+    pub freed: Members,
     /// Message arguments of a Fortran call, read before the real call.
     pub noted: Noted,
     /// Value of rbp in the caller.

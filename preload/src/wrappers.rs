@@ -9,13 +9,14 @@ use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::{Messages, messages};
 use plimsoll_calls::requests::may_complete;
 use plimsoll_calls::{CALLS, Call, CallClass, CallId, Provider, id_of};
+use plimsoll_comm::mpi::Members;
 use plimsoll_wire::clock_anchor::ticks;
 use plimsoll_wire::sync_id::{SyncScope, is_recorded};
 
 use crate::guard::guarded;
 use crate::stubs::{Entered, Frame, call_of, symbol_variant_of};
 use crate::this_thread::this_thread;
-use crate::{gomp, job, message, outlined_tasks, partners, real};
+use crate::{gomp, job, message, outlined_tasks, partners, real, synchronisations};
 
 /// Whether calls are measured: set when the observation begins, unless PLIMSOLL_REGIONS is off.
 pub static REGIONS: AtomicBool = AtomicBool::new(false);
@@ -77,6 +78,9 @@ fn measure(
     enter: impl Fn(&Observed, &mut State, &Entry) -> bool,
 ) -> Option<usize> {
     if [COMM_FREE, COMM_DISCONNECT, WIN_FREE, FILE_CLOSE].contains(&call) {
+        // SAFETY: the call has just begun.
+        let members = |facts| unsafe { synchronisations::about_to_free(frame, facts) };
+        frame.freed = job::handle_facts().map_or(Members::NONE, members);
         job::members_freed();
     } else if call == TYPE_FREE {
         job::datatype_freed();

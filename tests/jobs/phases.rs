@@ -233,6 +233,29 @@ fn whatever_all_ranks_leave_together_ends_an_instance() {
     }
 }
 
+#[test]
+fn collective_calls_on_files_windows_and_topologies_end_instances() {
+    for mpi in each_mpi() {
+        for how in ["ordered", "view", "file", "window", "cart"] {
+            let arguments = format!("sleep 16 10 3 {how}");
+            job("alternating", mpi, mpi.ranks(), &arguments).run_until(|job| {
+                assert_partition(job);
+                // Some libraries need half a second to create a window: even work saves little.
+                if mpi == Mpi::OpenMpi && how == "window" {
+                    return;
+                }
+                let (losses, truth) = (job.summary().losses(), job.truth());
+                let uneven = losses.iter().find(|loss| loss.kind() == "load_imbalance");
+                let uneven = uneven.unwrap_or_else(|| panic!("{}", job.text()));
+                assert_within("seconds", uneven.seconds(), truth.number("expected_loss_s"), 0.1);
+                assert_eq!(uneven.first_cause(), truth.text("cause"), "{}", job.text());
+                let symptom = uneven.symptom_path().last().copied();
+                assert_eq!(symptom, truth.text("symptom"), "{}", job.text());
+            });
+        }
+    }
+}
+
 /// Returns the notes of a job that begin with `begin`.
 fn notes<'a>(summary: &'a Summary, begin: &str) -> Vec<&'a str> {
     let all = summary.at("/notes").as_array().map_or(&[][..], Vec::as_slice);

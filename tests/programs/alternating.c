@@ -2,8 +2,9 @@
  * and wait equally long, and only a view of single iterations shows the loss. HOW selects the
  * synchronisation after each iteration: allreduce (default), reduce (to the first rank, which
  * spreads the sum), reordered (on a communicator of all ranks in another order), fence, dup, split,
- * wait (for a nonblocking collective), waitall (for two), test (until one is complete) or write (to
- * one file, collectively). */
+ * wait (for a nonblocking collective), waitall (for two), test (until one is complete), write (to
+ * one file, collectively), ordered (the same, rank after rank), view (of a file), file (opened and
+ * closed), window (created and freed) or cart (a topology of all ranks). */
 #include "ranks.h"
 
 static MPI_Comm reordered = MPI_COMM_NULL;
@@ -16,7 +17,14 @@ static bool is_how(const char *how)
     return strcmp(parameters.how, how) == 0;
 }
 
-/* Creates the objects of the synchronisation. Returns how often that has synchronised all ranks. */
+static void open_file(void)
+{
+    const int mode = MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE;
+    MPI_File_open(MPI_COMM_WORLD, "alternating.out", mode, MPI_INFO_NULL, &file);
+}
+
+/* Creates the objects of the synchronisation. Returns how often their creation and their end
+ * synchronise all ranks. */
 static int prepare(void)
 {
     if (is_how("reordered")) {
@@ -27,11 +35,11 @@ static int prepare(void)
         MPI_Win_allocate(sizeof *exposed, sizeof *exposed, MPI_INFO_NULL, MPI_COMM_WORLD, &exposed,
                          &window);
         MPI_Win_fence(MPI_MODE_NOPRECEDE, window);
-        return 1;
+        return 2;
     }
-    if (is_how("write")) {
-        const int mode = MPI_MODE_CREATE | MPI_MODE_WRONLY | MPI_MODE_DELETE_ON_CLOSE;
-        MPI_File_open(MPI_COMM_WORLD, "alternating.out", mode, MPI_INFO_NULL, &file);
+    if (is_how("write") || is_how("ordered") || is_how("view")) {
+        open_file();
+        return 2;
     }
     return 0;
 }
@@ -100,6 +108,34 @@ static const char *come_together(int iteration)
                               MPI_STATUS_IGNORE);
         return "MPI_File_write_at_all";
     }
+    if (is_how("ordered")) {
+        MPI_File_write_ordered(file, &rank, 1, MPI_INT, MPI_STATUS_IGNORE);
+        return "MPI_File_write_ordered";
+    }
+    if (is_how("view")) {
+        MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
+        return "MPI_File_set_view";
+    }
+    if (is_how("file")) {
+        open_file();
+        MPI_File_close(&file);
+        return "MPI_File_open";
+    }
+    if (is_how("window")) {
+        MPI_Win_create(&sum, sizeof sum, sizeof sum, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+        MPI_Win_free(&window);
+        return "MPI_Win_create";
+    }
+    if (is_how("cart")) {
+        const int of_all[] = {1, ranks}, of_one[] = {1, 1}, periods[] = {0, 0};
+        MPI_Cart_create(MPI_COMM_WORLD, 2, of_all, periods, 1, &other);
+        MPI_Comm_free(&other);
+        /* Most ranks have no part in it, and may leave early. */
+        MPI_Cart_create(MPI_COMM_WORLD, 2, of_one, periods, 0, &other);
+        if (other != MPI_COMM_NULL)
+            MPI_Comm_free(&other);
+        return "MPI_Cart_create";
+    }
     add_up(iteration);
     return "MPI_Allreduce";
 }
@@ -123,7 +159,7 @@ int main(int argc, char **argv)
     /* Every rank is slow equally often: otherwise the totals would show the loss. */
     parameters.iterations = (parameters.iterations + ranks - 1) / ranks * ranks;
     double *work_s = allocate((size_t)parameters.iterations, sizeof(double));
-    const int before = prepare();
+    const int objects = prepare();
     const char *call = NULL;
     for (int i = 0; i < parameters.iterations; i++) {
         double start_s = wall_s();
@@ -132,7 +168,9 @@ int main(int argc, char **argv)
         work_s[i] = wall_s() - start_s;
         call = come_together(i);
     }
-    struct claim claim = {"alternating", "work_uneven", call, NULL, before + parameters.iterations};
+    const int times = is_how("file") || is_how("window") ? 2 : 1;
+    const int syncs = objects + times * parameters.iterations;
+    struct claim claim = {"alternating", "work_uneven", call, NULL, syncs};
     write_truth(&claim, work_s, parameters.iterations);
     print_result("alternating", parameters.iterations);
     if (reordered != MPI_COMM_NULL)

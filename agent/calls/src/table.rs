@@ -220,7 +220,7 @@ table! {
         // All members create a communicator together, and none returns before all have called; a
         // topology may leave ranks out.
         MPI_Cart_create Communication 6 0 0 _ _ _
-        MPI_Cart_sub Communication 3 0 0 _ _ _
+        MPI_Cart_sub CollectiveSync 3 0 0 _ _ _
         MPI_Comm_create CollectiveSync 3 0 0 _ _ _
         MPI_Comm_create_from_group Communication 5 1 _ _ _ _
         MPI_Comm_create_group Communication 4 0 0 _ _ _

@@ -3,6 +3,7 @@
 //! kind.
 
 mod handle_cache;
+mod live_objects;
 mod pending;
 mod world_ranks;
 
@@ -14,6 +15,8 @@ use parking_lot::Mutex;
 use plimsoll_wire::sync_id::{MAX_SUBGROUPS, Subgroup, SyncScope};
 
 use self::handle_cache::Memory;
+pub use self::live_objects::ObjectKind;
+use self::live_objects::{LiveObjects, ObjectHandle};
 use self::pending::{Layout, Pending};
 use self::world_ranks::WorldRanks;
 use super::mpi_library::{Abi, Handle, Library};
@@ -27,6 +30,15 @@ const FIRST_SUBGROUP: u32 = 2;
 
 /// Bit set in integer handles, so that none is the address of an object.
 const FORTRAN_HANDLE: u64 = 1 << 62;
+
+/// Members of an object that a call is about to free.
+#[derive(Clone, Copy, Debug)]
+pub struct Members(u32);
+
+impl Members {
+    /// No ranks that are followed.
+    pub const NONE: Self = Self(NOBODY);
+}
 
 /// A subgroup of the world that has communicators.
 struct KnownSubgroup {
@@ -113,6 +125,7 @@ pub struct HandleFacts {
     members: Memory,
     windows: Memory,
     files: Memory,
+    live_objects: LiveObjects,
     sizes: Memory,
     fortran_members: Memory,
     fortran_sizes: Memory,
@@ -146,6 +159,7 @@ impl HandleFacts {
             members: Memory::new(),
             windows: Memory::new(),
             files: Memory::new(),
+            live_objects: LiveObjects::new(),
             sizes: Memory::new(),
             fortran_members: Memory::new(),
             fortran_sizes: Memory::new(),
@@ -234,6 +248,52 @@ impl HandleFacts {
         // SAFETY: the file is open; the call is local.
         let ask = || self.members_of(|group| unsafe { get_group(handle, group) });
         self.count(self.files.get(handle, ask))
+    }
+
+    /// Records that a collective on a communicator, which must be valid, has created an object; its
+    /// handle is at `address`.
+    ///
+    /// # Safety
+    /// The handle stands there.
+    pub unsafe fn created(
+        &self,
+        kind: ObjectKind,
+        communicator: Named,
+        address: usize,
+        is_c: bool,
+    ) {
+        // SAFETY: promised by the caller.
+        let object = unsafe { self.object(kind, address, is_c) };
+        self.live_objects.add(object, self.members(communicator));
+    }
+
+    /// Returns the members of an object that a call is about to free, and forgets the object. Its
+    /// handle is at `address`; it need not be valid.
+    ///
+    /// # Safety
+    /// A handle stands there.
+    pub unsafe fn about_to_free(&self, kind: ObjectKind, address: usize, is_c: bool) -> Members {
+        // SAFETY: promised by the caller.
+        let object = unsafe { self.object(kind, address, is_c) };
+        Members(self.live_objects.remove(object).unwrap_or(NOBODY))
+    }
+
+    /// Returns which ranks a call has synchronised that has freed an object with these members:
+    /// none frees the object before all have called (MPI-4.1, 12.2.5, for windows).
+    pub fn freed(&self, members: Members) -> Option<SyncScope> {
+        self.count(members.0)
+    }
+
+    /// # Safety
+    /// A handle stands at `address`.
+    unsafe fn object(&self, kind: ObjectKind, address: usize, is_c: bool) -> ObjectHandle {
+        let layout = match kind {
+            // Files are pointers in all libraries.
+            ObjectKind::File if is_c => Layout::Word,
+            _ => Layout::new(self.library.abi, is_c),
+        };
+        // SAFETY: promised by the caller.
+        ObjectHandle { kind, is_c, handle: unsafe { layout.read(address) } }
     }
 
     /// Records the start of a collective on a communicator, which must be valid. `take_index`

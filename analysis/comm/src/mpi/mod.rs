@@ -16,7 +16,7 @@ mod socket_owner;
 #[cfg(feature = "mpi")]
 pub mod stand_alone;
 
-pub use handles::{HandleFacts, Named, RequestList};
+pub use handles::{HandleFacts, Members, Named, ObjectKind, RequestList};
 pub use linked::is_linked_in;
 pub use mpi_communicator::{MpiCommunicator, MpiError};
 pub use mpi_library::{Abi, Handle, Library, LibraryError};

@@ -1,0 +1,223 @@
+//! The ranks that a call has synchronised, according to its arguments: all of them leave the call
+//! together, and it ends an instance of a phase (PPoPP20, 4).
+
+use std::ffi::c_int;
+
+use plimsoll_agent::{observed_process, regions};
+use plimsoll_calls::requests::{Role, role};
+use plimsoll_calls::{CALLS, Call, CallClass, CallId, id_of};
+use plimsoll_comm::mpi::{HandleFacts, Members, Named, ObjectKind, RequestList};
+use plimsoll_wire::sync_id::{SyncScope, unfollowed};
+
+use crate::job;
+use crate::message::{c_count, communicator};
+use crate::stubs::Frame;
+
+/// Whether a call, by its id, may synchronise ranks, alone or with another call. Most calls do not.
+pub static MAY_SYNCHRONISE: [bool; CALLS.len() + 1] = {
+    let mut calls = [false; CALLS.len() + 1];
+    let mut at = 0;
+    while at < CALLS.len() {
+        let starts = matches!(role(at as CallId + 1), Some(Role::Starts));
+        calls[at + 1] = starts || matches!(CALLS[at].class, CallClass::CollectiveSync);
+        at += 1;
+    }
+    at = 0;
+    while at < SHARED_FILES.len() {
+        calls[SHARED_FILES[at] as usize] = true;
+        at += 1;
+    }
+    let others = [
+        REDUCE[0],
+        REDUCE[1],
+        BCAST[0],
+        BCAST[1],
+        FENCE,
+        CART_CREATE,
+        GRAPH_CREATE,
+        FILE_OPEN,
+        FILE_CLOSE,
+        WIN_FREE,
+    ];
+    at = 0;
+    while at < others.len() {
+        calls[others[at] as usize] = true;
+        at += 1;
+    }
+    calls
+};
+
+const REDUCE: [CallId; 2] = [id_of("MPI_Reduce"), id_of("MPI_Reduce_c")];
+const BCAST: [CallId; 2] = [id_of("MPI_Bcast"), id_of("MPI_Bcast_c")];
+/// Collective operations on a file that no rank leaves before all have entered, in ROMIO as in
+/// Open MPI; the file is their first argument. The standard lets libraries release a rank earlier,
+/// as some do from MPI_File_sync or MPI_File_preallocate.
+const SHARED_FILES: [CallId; 15] = [
+    id_of("MPI_File_read_all"),
+    id_of("MPI_File_read_all_c"),
+    id_of("MPI_File_read_at_all"),
+    id_of("MPI_File_read_at_all_c"),
+    id_of("MPI_File_write_all"),
+    id_of("MPI_File_write_all_c"),
+    id_of("MPI_File_write_at_all"),
+    id_of("MPI_File_write_at_all_c"),
+    id_of("MPI_File_read_ordered"),
+    id_of("MPI_File_read_ordered_c"),
+    id_of("MPI_File_write_ordered"),
+    id_of("MPI_File_write_ordered_c"),
+    id_of("MPI_File_seek_shared"),
+    id_of("MPI_File_set_size"),
+    id_of("MPI_File_set_view"),
+];
+const FENCE: CallId = id_of("MPI_Win_fence");
+/// Topologies: they synchronise all ranks of the old communicator if they leave none of them out.
+const CART_CREATE: CallId = id_of("MPI_Cart_create");
+const GRAPH_CREATE: CallId = id_of("MPI_Graph_create");
+const FILE_OPEN: CallId = id_of("MPI_File_open");
+const FILE_CLOSE: CallId = id_of("MPI_File_close");
+const WIN_FREE: CallId = id_of("MPI_Win_free");
+/// Collectives that create a window; its handle is their last argument.
+const CREATE_WINDOW: [CallId; 7] = [
+    id_of("MPI_Win_allocate"),
+    id_of("MPI_Win_allocate_c"),
+    id_of("MPI_Win_allocate_shared"),
+    id_of("MPI_Win_allocate_shared_c"),
+    id_of("MPI_Win_create"),
+    id_of("MPI_Win_create_c"),
+    id_of("MPI_Win_create_dynamic"),
+];
+
+/// Returns the members of the object that a call, which has just begun, frees.
+///
+/// # Safety
+/// The frame belongs to such a call.
+pub unsafe fn about_to_free(frame: &Frame, facts: &HandleFacts) -> Members {
+    let kind = match frame.call() {
+        WIN_FREE => ObjectKind::Window,
+        FILE_CLOSE => ObjectKind::File,
+        _ => return Members::NONE,
+    };
+    // SAFETY: the first argument is the address of the handle.
+    unsafe {
+        match frame.argument(0) {
+            // Reporting an invalid address is left to MPI.
+            0 => Members::NONE,
+            address => facts.about_to_free(kind, address, frame.is_c()),
+        }
+    }
+}
+
+/// Returns the ranks that a call has synchronised; `None` if it synchronised none.
+///
+/// # Safety
+/// The frame belongs to a call that has just returned, and has succeeded.
+#[inline(never)]
+pub unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Option<SyncScope> {
+    if !job::is_main_thread() {
+        // SAFETY: as the caller promises.
+        unsafe { note_other_thread(frame, call, facts) };
+        return None;
+    }
+    // SAFETY: the table and the standard give the type of each argument. Fortran references remain
+    // valid until the call has returned to the caller.
+    unsafe {
+        let integer = |word| match frame.argument(word) {
+            value if frame.is_c() => value as c_int,
+            reference => (reference as *const c_int).as_ref().copied().unwrap_or(-1),
+        };
+        let named = |word| match frame.is_c() {
+            true => Named::C(frame.argument(word)),
+            false => Named::Fortran(integer(word)),
+        };
+        let communicator = || communicator(frame, call);
+        // A call without elements need not move data, and so need not synchronise.
+        let has_elements = || match call.count {
+            Some(count) if frame.is_c() => c_count(frame, call, count) > 0,
+            _ => frame.noted.count > 0,
+        };
+        match frame.call() {
+            FILE_CLOSE | WIN_FREE => facts.freed(frame.freed),
+            id if call.class == CallClass::CollectiveSync || id == FILE_OPEN => {
+                let kind = match id {
+                    FILE_OPEN => Some(ObjectKind::File),
+                    id => CREATE_WINDOW.contains(&id).then_some(ObjectKind::Window),
+                };
+                if let Some(kind) = kind {
+                    let created = frame.argument(call.arity - 1);
+                    facts.created(kind, communicator()?, created, frame.is_c());
+                }
+                let scope = facts.synchronised(communicator()?);
+                if facts.has_unfollowed_subgroups() {
+                    leave_unfollowed(unfollowed::SUBGROUPS);
+                }
+                scope
+            }
+            id if BCAST.contains(&id) && has_elements() => {
+                facts.spread(communicator()?, integer(BCAST_ROOT))
+            }
+            id if REDUCE.contains(&id) && has_elements() => {
+                facts.gathered(communicator()?, integer(REDUCE_ROOT));
+                None
+            }
+            CART_CREATE | GRAPH_CREATE => {
+                let ranks = match frame.call() {
+                    GRAPH_CREATE => i64::from(integer(1)),
+                    _ => {
+                        let sizes = frame.argument(2) as *const c_int;
+                        let sizes =
+                            (0..usize::try_from(integer(1)).unwrap_or(0)).map(|at| *sizes.add(at));
+                        sizes.fold(1, |ranks: i64, size| ranks.saturating_mul(size.into()))
+                    }
+                };
+                let all = facts.ranks(communicator()?);
+                if i64::from(all) == ranks { facts.synchronised(communicator()?) } else { None }
+            }
+            FENCE => facts.fenced(named(1), integer(0)),
+            id if SHARED_FILES.contains(&id) => facts.shared_file(named(0)),
+            id if role(id) == Some(Role::Starts) => {
+                let request = RequestList {
+                    first: frame.argument(call.arity - 1),
+                    count: 1,
+                    is_c: frame.is_c(),
+                };
+                facts.started(communicator()?, request, take_index);
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns the index of a synchronisation of all ranks that begins on the calling thread.
+fn take_index() -> Option<u64> {
+    // SAFETY: the block is the calling thread's.
+    let block = unsafe { plimsoll_agent::tls::get().as_ref() }?;
+    block.enter(|state| regions::take_index(state))
+}
+
+/// Records that a thread other than the main thread takes part in a collective, which therefore
+/// delimits no phase.
+///
+/// # Safety
+/// As [`synchronised`].
+unsafe fn note_other_thread(frame: &Frame, call: &Call, facts: &HandleFacts) {
+    let starts = role(id_of(call.name)) == Some(Role::Starts);
+    if call.class != CallClass::CollectiveSync && !starts {
+        return;
+    }
+    // SAFETY: as the caller promises.
+    let communicator = unsafe { communicator(frame, call) };
+    if communicator.is_some_and(|communicator| facts.has_others(communicator)) {
+        leave_unfollowed(unfollowed::OTHER_THREADS);
+    }
+}
+
+fn leave_unfollowed(what: u32) {
+    if let Some(observed) = observed_process::current() {
+        observed.leave_unfollowed(what);
+    }
+}
+
+/// Argument word of the root rank.
+const REDUCE_ROOT: u8 = 5;
+const BCAST_ROOT: u8 = 3;
