@@ -22,6 +22,7 @@ use plimsoll_wire::segment::{MAX_SLOTS, SlotCounters, ThreadArea};
 use plimsoll_wire::sync_id::{SyncId, SyncScope};
 use plimsoll_wire::teams::PathKey;
 
+pub mod lock_holders;
 mod paths;
 pub mod shares;
 pub mod tasks;
@@ -45,6 +46,8 @@ pub struct RegionTable {
     idle: Option<Entry>,
     /// The share that the thread has executed last.
     last_share: shares::LastShare,
+    /// The last wait for a lock.
+    lock_wait: lock_holders::LockWait,
     /// Explicit tasks.
     tasks: tasks::Tasks,
     /// Events of an OpenMP runtime that calls back.
@@ -136,6 +139,7 @@ impl RegionTable {
         unsafe {
             (&raw mut (*table).open).write(Open::default());
             (&raw mut (*table).idle).write(None);
+            (&raw mut (*table).lock_wait).write(lock_holders::LockWait::default());
             (&raw mut (*table).last_share).write(shares::LastShare::NONE);
         };
     }
@@ -407,7 +411,7 @@ fn record_exit(
 }
 
 /// Writes and clears the counters that short calls have added to the slots since the last flush,
-/// and the tables of partners and of parallel regions when they are due.
+/// and the tables of partners and of OpenMP when they are due.
 pub fn flush_tallies(state: &mut State) {
     for at in 0..state.regions.dirty_count {
         let slot = usize::from(state.regions.dirty[at]);
@@ -419,9 +423,15 @@ pub fn flush_tallies(state: &mut State) {
     let last = state.stream.last_stamp();
     if last.saturating_sub(state.partners_written) > PARTNER_STAMPS {
         flush_partners(state);
-        shares::flush_regions(state);
-        tasks::flush_tasks(state);
+        flush_openmp(state);
     }
+}
+
+/// Writes and clears the tables of parallel regions, tasks and waits for locks.
+pub fn flush_openmp(state: &mut State) {
+    shares::flush_regions(state);
+    tasks::flush_tasks(state);
+    lock_holders::flush_lock_waits(state);
 }
 
 /// Minimum interval between two flushes of the partner table, in stamps: one second or more with a
@@ -504,6 +514,7 @@ pub fn discard_tallies(state: &mut State) {
     state.regions.dirty_count = 0;
     shares::discard_regions(state);
     tasks::discard_tasks(state);
+    lock_holders::discard_lock_waits(state);
     let area = state.area();
     partner_table::clear_all(&area.partners, &area.thread.partners);
     state.requests.clear();

@@ -27,6 +27,8 @@ pub struct Finding {
     pub also_in: Vec<NodeId>,
     /// Causes, worst first.
     pub causes: Vec<Cause>,
+    /// Calls that have the lock while others wait for it, worst first; empty for other kinds.
+    pub holders: Vec<Holder>,
     /// Slow place that causes the loss; `None` for other kinds.
     pub place: Option<Place>,
     /// Whether causes partly cancel each other.
@@ -41,6 +43,15 @@ pub struct Finding {
     pub slow: Vec<Query>,
     /// Query that finds the waiting ranks.
     pub waiting: Option<Query>,
+}
+
+/// A call that acquires a lock for which others wait meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Holder {
+    /// Context of the call.
+    pub call: NodeId,
+    /// Fraction of the wait time in which this call has the lock.
+    pub share: f64,
 }
 
 /// A node or core on which all work takes longer than elsewhere.
@@ -63,6 +74,7 @@ impl Finding {
             symptom,
             also_in: Vec::new(),
             causes: Vec::new(),
+            holders: Vec::new(),
             place: None,
             evened_out: false,
             by_turns: false,

@@ -33,6 +33,7 @@ pub mod instances;
 pub mod job_totals;
 pub mod labelling;
 pub mod late_partners;
+mod lock_totals;
 pub mod loop_totals;
 pub mod losses;
 pub mod message_ends;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_collector::profile::{MAX_SHARES, NodeId, RegionProfile, ShareProfile, TaskProfile};
 use serde::{Deserialize, Serialize};
 
+use crate::lock_totals::LockTotals;
 use crate::metrics::NS_PER_S;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
@@ -19,6 +20,8 @@ pub struct OpenMpTotals {
     runtimes: BTreeSet<String>,
     regions: BTreeMap<NodeId, RegionSums>,
     tasks: BTreeMap<TaskFunction, TaskSums>,
+    /// Waits for locks.
+    pub locks: LockTotals,
     unmeasured: u64,
 }
 
@@ -66,6 +69,7 @@ impl OpenMpTotals {
         let openmp = &rank.input.profile.openmp;
         self.runtimes.extend(openmp.runtime.clone());
         self.unmeasured = self.unmeasured.saturating_add(openmp.unmeasured);
+        self.locks.add_rank(&openmp.lock_waits, places);
         for region in &openmp.regions {
             let places = places[usize::from(!region.is_main)];
             let Some(place) = places.get(region.node as usize).copied().flatten() else { continue };
@@ -87,6 +91,7 @@ impl OpenMpTotals {
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         self.runtimes.extend(other.runtimes);
         self.unmeasured = self.unmeasured.saturating_add(other.unmeasured);
+        self.locks.combine(other.locks, places);
         for (node, theirs) in other.regions {
             self.regions.entry(places[node as usize]).or_default().add(&theirs);
         }

@@ -224,6 +224,7 @@ fn profile_is_sound(profile: &ProcessProfile) -> bool {
             .all(|(node, _)| known(*node))
         && profile.partners.iter().all(|it| known(it.node))
         && profile.openmp.regions.iter().all(|it| known(it.node) && it.function.is_none_or(known))
+        && profile.openmp.lock_waits.iter().all(|it| known(it.node) && it.holder.is_none_or(known))
         && profile.loops.iter().all(|it| known(it.node) && it.stride.is_power_of_two())
         && profile.series.iter().all(|series| {
             series.sites.iter().all(|site| known(site.node))

@@ -11,7 +11,7 @@ use plimsoll_collector::profile::{LONG_CALL_NS, NodeId};
 
 use crate::canonical::{Threads, path};
 use crate::communication::{Reason, frequent};
-use crate::finding::{Finding, half_query};
+use crate::finding::{Finding, Holder, half_query};
 use crate::imbalance::Cause;
 use crate::label::Label;
 use crate::labelling::ContextClass;
@@ -138,10 +138,14 @@ pub fn locks(
     let (phase, _) = totals.sums.phases.iter().max_by_key(|(index, phase)| {
         (by_phase(phase), phase.duration.sum, std::cmp::Reverse(**index))
     })?;
+    let is_waiter = |call| locked.iter().any(|it| it.call == call);
+    let holders = totals.openmp.locks.holders(contexts, is_waiter);
+    let holders = holders.iter().map(|it| Holder { call: it.call, share: part(it.ns).min(1.0) });
     let also = locked[1..].iter().filter(|it| part(it.sum_ns) > MIN_FURTHER_SYMPTOM_FRACTION);
     Some(Finding {
         also_in: also.map(|it| it.call).collect(),
         causes,
+        holders: holders.filter(|it| it.share >= MIN_CAUSE_SHARE).collect(),
         waiting: half_query(Quantity::Locks, job.locked.max),
         ..Finding::new(LossKind::LockContention, *phase, lost_ns / NS_PER_S, symptom)
     })

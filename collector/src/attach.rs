@@ -17,6 +17,7 @@ use plimsoll_agent::partner_table;
 use plimsoll_sys::mapping::{resident, shared_again};
 use plimsoll_sys::own::{Identity, Own};
 use plimsoll_wire::doorbell::Doorbell;
+use plimsoll_wire::lock_waits::{LockWaitCounters, MAX_LOCK_WAITS};
 use plimsoll_wire::record::VERSION;
 use plimsoll_wire::segment::{
     ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PARTNERS, MAX_PATH,
@@ -374,6 +375,12 @@ impl Area {
         &self.layout().tasks
     }
 
+    /// Returns the table of waits for locks; `None` while it is not in use.
+    pub(crate) fn lock_waits(&self) -> Option<&[LockWaitCounters; MAX_LOCK_WAITS]> {
+        let is_used = self.thread().lock_waits.load(Ordering::Acquire) != 0;
+        is_used.then(|| &self.layout().lock_waits)
+    }
+
     /// Returns the size of the ring in bytes.
     pub(crate) fn ring_bytes(&self) -> u64 {
         self.ring_bytes as u64
@@ -418,6 +425,8 @@ impl Area {
         self.regions()[..used.min(MAX_REGIONS)].iter().for_each(RegionCounters::clear);
         let used = thread.tasks.swap(0, Ordering::Relaxed) as usize;
         self.tasks()[..used.min(MAX_TASKS)].iter().for_each(TaskCounters::clear);
+        self.lock_waits().into_iter().flatten().for_each(LockWaitCounters::clear);
+        thread.lock_waits.store(0, Ordering::Relaxed);
         for slot in self.slots() {
             let each: [&AtomicU64; 3] = [&slot.count, &slot.sum, &slot.bytes];
             for counter in each {

@@ -7,6 +7,7 @@ use plimsoll_agent::partner_table;
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::clock_anchor::{Anchor, stamp_now};
 use plimsoll_wire::increments::EventEntry;
+use plimsoll_wire::lock_waits::LockWaitCounters;
 use plimsoll_wire::record::{Decoder, PartnerMessages, STAMP_SHIFT};
 use plimsoll_wire::teams::{MAX_REGIONS, MAX_TASKS, TaskCounters};
 
@@ -406,6 +407,7 @@ pub(crate) fn final_state(area: &Area) -> FinalThreadState {
     let used = (thread.tasks.load(Ordering::Acquire) as usize).min(MAX_TASKS);
     let tasks = area.tasks()[..used].iter().filter_map(TaskCounters::read);
     let tasks = tasks.map(|totals| totals.numbers());
+    let lock_waits = area.lock_waits().into_iter().flatten().filter_map(LockWaitCounters::read);
     let open = thread.open_slot.load(Ordering::Acquire).checked_sub(1);
     let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     FinalThreadState {
@@ -413,6 +415,7 @@ pub(crate) fn final_state(area: &Area) -> FinalThreadState {
         partners: partners.collect(),
         regions: regions.collect(),
         tasks: tasks.collect(),
+        lock_waits: lock_waits.map(|(slot, totals)| totals.numbers(slot)).collect(),
         open: open.map(|slot| (slot, value(&thread.open_stamp))),
         counters: ThreadCounters {
             samples: value(&thread.samples),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use plimsoll_calls::{CallClass, CallId};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::clock_anchor::Anchor;
+use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::ClockKind;
 use plimsoll_wire::teams::TaskTotals;
@@ -269,6 +270,16 @@ impl History {
             for totals in last.tasks.iter().filter_map(|it| TaskTotals::of_numbers(*it)) {
                 self.addresses.kind(totals.function, Detail::Structure, setting.tables);
                 self.regions.add_task(&totals);
+            }
+            for (slot, totals) in
+                last.lock_waits.iter().filter_map(|it| LockWaitTotals::of_numbers(*it))
+            {
+                let node = thread.replay.slot(slot);
+                self.counts.lost += u64::from(node.is_none());
+                if let Some(node) = node {
+                    self.regions
+                        .add_lock_wait(RegionPlace { node, is_main: thread.is_main }, &totals);
+                }
             }
             for region in &last.regions {
                 let (slot, totals) = region.totals();

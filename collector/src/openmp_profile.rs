@@ -18,6 +18,8 @@ pub struct OpenMpProfile {
     pub regions: Vec<RegionProfile>,
     /// Explicit tasks by function, each function once.
     pub tasks: Vec<TaskProfile>,
+    /// Waits for locks by waiting call and holder, each pair once.
+    pub lock_waits: Vec<LockWaitProfile>,
     /// Number of region instances that could not be measured.
     pub unmeasured: u64,
 }
@@ -88,6 +90,21 @@ pub struct ShareProfile {
     pub lock_ns: u64,
     /// Time in MPI calls. Part of `work_ns`.
     pub mpi_ns: u64,
+}
+
+/// Waits for locks in one calling context, while one call path had the lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockWaitProfile {
+    /// Context of the waiting call.
+    pub node: NodeId,
+    /// Whether the communicating thread waits.
+    pub is_main: bool,
+    /// Context of the call that acquired the lock; `None` if unknown.
+    pub holder: Option<NodeId>,
+    /// Number of waits, each counted for every holder during the wait.
+    pub count: u64,
+    /// Sum of the wait times while the holder had the lock.
+    pub waited_ns: u64,
 }
 
 /// Executions of explicit tasks with one function.

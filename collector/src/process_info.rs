@@ -1,6 +1,7 @@
 //! Values that processes and threads provide outside their records.
 
 use plimsoll_wire::increments::MAX_EVENTS;
+use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::PartnerMessages;
 use plimsoll_wire::teams::{
     MAX_SHARES, RegionCounters, RegionEntry, RegionTotals, ShareTotals, TaskTotals,
@@ -25,6 +26,10 @@ pub(crate) struct FinalThreadState {
     /// builds.
     #[serde(default)]
     pub(crate) tasks: Vec<[u64; TaskTotals::NUMBERS]>,
+    /// Waits for locks that are in no record, as [`LockWaitTotals::numbers`]. Empty in spools of
+    /// earlier builds.
+    #[serde(default)]
+    pub(crate) lock_waits: Vec<[u64; LockWaitTotals::NUMBERS]>,
     /// Slot of the open wrapped call and the stamp of its entry; `None` if no call is open.
     pub(crate) open: Option<(u32, u64)>,
     /// Counters of the thread.

@@ -6,7 +6,7 @@
 
 pub use crate::loop_profile::{LoopCluster, LoopInstance, LoopProfile, LoopSlice};
 pub use crate::openmp_profile::{
-    MAX_SHARES, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,
+    LockWaitProfile, MAX_SHARES, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,
 };
 pub use crate::thread_profile::{
     Aggregation, LocationKind, ThreadLocation, ThreadProfile, ThreadStatistics,

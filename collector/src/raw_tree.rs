@@ -4,6 +4,8 @@
 //! Stacks that lie inside a call path of another thread have a root of their own, a *graft*, so
 //! that the tree does not depend on the order in which the records of two threads arrive.
 
+use std::collections::HashSet;
+
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::teams::PathKey;
 use rustc_hash::FxHashMap;
@@ -116,6 +118,28 @@ impl Tree {
             path.iter().try_fold(root, |at, raw| self.inner(at, self.address(*raw)))
         });
         [node].into_iter().chain(others)
+    }
+
+    /// Returns the contexts of call paths by their names; paths that the tree does not hold are
+    /// missing.
+    pub(crate) fn contexts_of(&self, paths: &HashSet<PathKey>) -> FxHashMap<PathKey, RawId> {
+        let mut found = FxHashMap::default();
+        if paths.is_empty() {
+            return found;
+        }
+        let mut names = vec![PathKey::NONE; self.nodes.len()];
+        for (path, graft) in self.grafts() {
+            names[graft as usize] = path;
+        }
+        // The node id of a caller is smaller than the ids of its callees.
+        for node in self.ids().filter(|node| self.depth(*node) > 0) {
+            let name = names[self.parent(node) as usize].then(self.address(node).into());
+            names[node as usize] = name;
+            if paths.contains(&name) {
+                found.entry(name).or_insert(node);
+            }
+        }
+        found
     }
 
     /// Returns the context directly inside another one at an address, if there is one.

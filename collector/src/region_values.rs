@@ -1,7 +1,9 @@
-//! Parallel regions of a process by raw context, and the call paths that they are made from.
+//! Parallel regions of a process by raw context, the call paths that they are made from, and waits
+//! for locks.
 
 use std::collections::HashMap;
 
+use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::teams::{MAX_SHARES, PathKey, RegionTotals, ShareTotals, TaskTotals};
 
 use crate::raw_tree::RawId;
@@ -18,15 +20,26 @@ pub(crate) struct RegionValues {
     callers: HashMap<PathKey, RawId>,
     /// Explicit tasks by the address ids of their functions.
     tasks: HashMap<u32, TaskTotals>,
+    /// Waits for locks by waiting call and holder, at most [`MAX_VALUES`]; the holders of further
+    /// waits are unknown.
+    lock_waits: HashMap<LockWaitPlace, LockWaitTotals>,
     /// Instances of regions beyond [`MAX_VALUES`], or not measured by the process.
     pub(crate) unmeasured: u64,
 }
 
-/// Context of a region's call, and whether the communicating thread makes the call.
+/// Context of a call that makes a region or waits for a lock, and whether the communicating thread
+/// makes the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct RegionPlace {
     pub(crate) node: RawId,
     pub(crate) is_main: bool,
+}
+
+/// Waiting call, and the name of the call path that has the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LockWaitPlace {
+    pub(crate) waiter: RegionPlace,
+    pub(crate) holder: PathKey,
 }
 
 /// Instances of a region, and the shares by thread number.
@@ -75,6 +88,23 @@ impl RegionValues {
         sums.add(totals);
     }
 
+    /// Adds waits for a lock in a call.
+    pub(crate) fn add_lock_wait(&mut self, waiter: RegionPlace, totals: &LockWaitTotals) {
+        let place = LockWaitPlace { waiter, holder: totals.holder };
+        if self.lock_waits.len() < MAX_VALUES || self.lock_waits.contains_key(&place) {
+            let sums = self.lock_waits.entry(place).or_default();
+            sums.holder = totals.holder;
+            sums.add(totals);
+        }
+    }
+
+    /// Returns the waits for locks by ascending place.
+    pub(crate) fn lock_waits(&self) -> Vec<(LockWaitPlace, LockWaitTotals)> {
+        let mut all: Vec<_> = self.lock_waits.iter().map(|(place, it)| (*place, *it)).collect();
+        all.sort_unstable_by_key(|(place, _)| *place);
+        all
+    }
+
     /// Returns the explicit tasks by ascending function.
     pub(crate) fn tasks(&self) -> Vec<TaskTotals> {
         let mut all: Vec<TaskTotals> = self.tasks.values().copied().collect();
@@ -109,6 +139,7 @@ impl RegionValues {
     pub(crate) fn restart(&mut self) {
         self.values.clear();
         self.tasks.clear();
+        self.lock_waits.clear();
         self.unmeasured = 0;
     }
 
@@ -118,7 +149,9 @@ impl RegionValues {
         let each = size_of::<(RegionPlace, RegionValue)>() + 1;
         let callers = self.callers.capacity() * (size_of::<(PathKey, RawId)>() + 1);
         let tasks = self.tasks.capacity() * (size_of::<(u32, TaskTotals)>() + 1);
-        let callers = callers + tasks;
+        let lock_waits =
+            self.lock_waits.capacity() * (size_of::<(LockWaitPlace, LockWaitTotals)>() + 1);
+        let callers = callers + tasks + lock_waits;
         (self.values.capacity() * each + shares * size_of::<ShareTotals>() + callers) as u64
     }
 }

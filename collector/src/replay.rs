@@ -166,6 +166,10 @@ impl Replay {
                 target.name_function(totals.function);
                 target.regions.add_task(&totals);
             }
+            Record::LockWait { slot, totals } => {
+                let place = self.region(slot, target)?;
+                target.regions.add_lock_wait(place, &totals);
+            }
             Record::Graft { path } => self.root = target.tree.root_in(path),
             Record::Sample { stamp, stack, entered, off_cpu, truncated } => {
                 self.sample(stamp, stack, entered, off_cpu, truncated, target)?;
@@ -199,7 +203,7 @@ impl Replay {
         Ok(None)
     }
 
-    /// The place of the regions that are made by calls through a slot.
+    /// The place of the regions that are made, or of the waits, by calls through a slot.
     fn region(&self, slot: u32, target: &ReplayTarget<'_>) -> Result<RegionPlace, CorruptStream> {
         let node = self.slot(slot).ok_or(CorruptStream)?;
         Ok(RegionPlace { node, is_main: target.is_main })

@@ -8,7 +8,7 @@ pub use thread_locations::aggregate_threads;
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_wire::record::PartnerMessages;
-use plimsoll_wire::teams::TaskTotals;
+use plimsoll_wire::teams::{PathKey, TaskTotals};
 
 use crate::account::Account;
 use crate::address_table::Addresses;
@@ -24,12 +24,12 @@ use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
     self, ContextTree, CounterProfile, ExemplaryMessage, ExemplaryMessages, InstanceRow,
-    InstanceRows, LoopProfile, NodeId, NodeValue, OpenMpProfile, PartnerValue, PhaseProfile,
-    RegionProfile, ShareProfile, Subgroup, TaskProfile, TemporalTreeKey, TemporalTreeProfile,
-    ThreadProfile, WorkerProfile,
+    InstanceRows, LockWaitProfile, LoopProfile, NodeId, NodeValue, OpenMpProfile, PartnerValue,
+    PhaseProfile, RegionProfile, ShareProfile, Subgroup, TaskProfile, TemporalTreeKey,
+    TemporalTreeProfile, ThreadProfile, WorkerProfile,
 };
 use crate::raw_tree::Tree;
-use crate::region_values::{RegionValue, RegionValues};
+use crate::region_values::{RegionPlace, RegionValue, RegionValues};
 use crate::sample_series::{Series, SeriesExporter};
 use crate::temporal::{KeyInterner, to_user_terms};
 use crate::thread_accounts::ThreadAccounts;
@@ -515,7 +515,26 @@ impl FinishedRun<'_> {
         }
         let regions = regions.into_values().collect();
         let tasks = self.regions.tasks().iter().map(|totals| self.task(totals)).collect();
-        OpenMpProfile { runtime, regions, tasks, unmeasured }
+        let lock_waits = self.lock_waits(contexts);
+        OpenMpProfile { runtime, regions, tasks, lock_waits, unmeasured }
+    }
+
+    /// Waits for locks by the contexts of the waiting call and of the call that acquired the lock.
+    fn lock_waits(&self, contexts: &mut Contexts<'_>) -> Vec<LockWaitProfile> {
+        let waits = self.regions.lock_waits();
+        let names = waits.iter().map(|(place, _)| place.holder);
+        let holders = self.tree.contexts_of(&names.filter(|it| *it != PathKey::NONE).collect());
+        let mut sums: BTreeMap<(NodeId, bool, Option<NodeId>), LockWaitProfile> = BTreeMap::new();
+        for (place, totals) in waits {
+            let RegionPlace { node, is_main } = place.waiter;
+            let Some(node) = contexts.node(node) else { continue };
+            let holder = holders.get(&place.holder).and_then(|raw| contexts.node(*raw));
+            let none = LockWaitProfile { node, is_main, holder, ..LockWaitProfile::default() };
+            let sum = sums.entry((node, is_main, holder)).or_insert(none);
+            sum.count += totals.count;
+            sum.waited_ns += self.rate.ns(totals.waited);
+        }
+        sums.into_values().collect()
     }
 
     fn task(&self, totals: &TaskTotals) -> TaskProfile {

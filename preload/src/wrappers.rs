@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_agent::observed_process::{self, Observed};
+use plimsoll_agent::regions::lock_holders::{LockId, begin_lock_wait, end_lock_wait};
 use plimsoll_agent::regions::{self, CallKind, Entry};
 use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::{Messages, messages};
@@ -61,7 +62,15 @@ pub unsafe extern "C" fn enter_runtime(frame: &mut Frame, code: u32) -> Entered 
     if !REGIONS.load(Ordering::Relaxed) {
         return unmeasured();
     }
-    let measured = guarded("enter", || measure(frame, call, 0, regions::enter_runtime), || None);
+    let lock = lock_of(frame);
+    let enter = |observed: &Observed, state: &mut State, entry: &Entry| {
+        let is_measured = regions::enter_runtime(observed, state, entry);
+        if let (true, Some(lock)) = (is_measured, lock) {
+            begin_lock_wait(state, lock, entry.ticks);
+        }
+        is_measured
+    };
+    let measured = guarded("enter", || measure(frame, call, 0, enter), || None);
     if outlined_tasks::creates_tasks(call) && observed_process::current().is_some() {
         outlined_tasks::replace(frame);
     }
@@ -184,6 +193,9 @@ unsafe fn note_return(frame: &Frame, result: isize) {
                 // SAFETY: the call has returned, and began as above.
                 unsafe { partners::finish(frame, state, exchange, facts, now) };
             }
+            if let (CallKind::Lock, Some(lock)) = (kind, lock_of(frame)) {
+                end_lock_wait(state, lock, frame.return_slot(), now);
+            }
             regions::exit(observed, state, frame.return_slot(), now, bytes, scope, kind);
         });
     }
@@ -209,6 +221,27 @@ fn kind_of(call: &Call) -> CallKind {
         _ => CallKind::Other,
     }
 }
+
+/// Returns the lock that a call of the OpenMP runtime acquires; `None` if the call acquires none.
+fn lock_of(frame: &Frame) -> Option<LockId> {
+    match frame.call() {
+        GOMP_CRITICAL => Some(LockId::CRITICAL),
+        GOMP_ATOMIC => Some(LockId::ATOMIC),
+        GOMP_ORDERED => Some(LockId::ORDERED),
+        // The address of the lock, or of the word that belongs to the section's name.
+        GOMP_CRITICAL_NAME | OMP_SET_LOCK | OMP_SET_NEST_LOCK => {
+            Some(LockId(frame.registers[0] as u64))
+        }
+        _ => None,
+    }
+}
+
+const GOMP_CRITICAL: CallId = id_of("GOMP_critical_start");
+const GOMP_CRITICAL_NAME: CallId = id_of("GOMP_critical_name_start");
+const GOMP_ATOMIC: CallId = id_of("GOMP_atomic_start");
+const GOMP_ORDERED: CallId = id_of("GOMP_ordered_start");
+const OMP_SET_LOCK: CallId = id_of("omp_set_lock");
+const OMP_SET_NEST_LOCK: CallId = id_of("omp_set_nest_lock");
 
 /// Returns whether the label of a call depends on the kind of file behind its descriptor.
 fn reads_descriptor(call: CallId) -> bool {

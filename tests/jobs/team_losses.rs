@@ -110,3 +110,29 @@ fn a_rank_that_is_slow_by_uneven_threads_says_so() {
         assert!(advice.contains("by uneven threads in"), "{advice}");
     });
 }
+
+#[test]
+fn who_holds_a_lock_while_others_wait_is_named() {
+    for runtime in [OpenMpRuntime::Gomp, OpenMpRuntime::Llvm] {
+        if !runtime.available() {
+            continue;
+        }
+        let form = Form::OpenMp(Language::C, runtime);
+        let job = Job::alone("openmp_kinds").form(form).arguments("sleep 60 5 8 holders");
+        team(job, 4).watch(Watch::Run).run_until(|job| {
+            let truth = job.truth();
+            let found = &job.summary().losses_of("lock_contention");
+            let [loss] = &found[..] else { panic!("{}", job.text()) };
+            assert_within("loss", loss.seconds(), truth.number("expected_loss_s"), TOLERANCE);
+            let holder = &loss.field("holders")[0];
+            let name = truth.text("holder").expect("the subject names the holder");
+            let path = holder["path"].as_array().expect("it is a list");
+            let functions: Vec<_> = path.iter().filter_map(|it| it["function"].as_str()).collect();
+            assert!(functions.contains(&name), "{functions:?}");
+            assert!(functions.contains(&"main"), "{functions:?}");
+            let share = holder["share"].as_f64().expect("it is a number");
+            assert_within("share", share, truth.number("holder_share"), TOLERANCE);
+            assert!(job.text().contains(&format!("Held by    {name}")), "{}", job.text());
+        });
+    }
+}

@@ -9,6 +9,7 @@
  * critical  the threads' work in a critical section is done by one after the other
  * convoy    the threads pass three locks one after the other and queue at the second, held `factor`
  *           times as long
+ * holders   thread 0 holds the lock of a critical section `factor` times longer than the others
  * tasks     `factor` thousand tasks of a microsecond in each iteration, made by one thread
  * regions   `factor` thousand regions of a microsecond in each iteration
  * nested    `static` in the inner of two nested regions; the outer one has two threads
@@ -104,6 +105,81 @@ SHOWN void enter_critical(void)
     end_region(&region, threads);
 }
 
+/* One pass through a critical section. */
+struct pass {
+    double begin_s, inside_s, end_s;
+};
+enum { MAX_PASSES = 4096 };
+static struct pass passes[MAX_TEAM][MAX_PASSES];
+static int passes_of[MAX_TEAM];
+
+static void note_pass(double begin_s, double inside_s)
+{
+    int thread = omp_get_thread_num();
+    waited_s[thread].s += inside_s - begin_s;
+    add_work(&region, inside_s);
+    if (passes_of[thread] < MAX_PASSES)
+        passes[thread][passes_of[thread]++] = (struct pass){begin_s, inside_s, wall_s()};
+}
+
+SHOWN void hold_long(void)
+{
+    double begin_s = wall_s(), inside_s;
+#pragma omp critical(held)
+    {
+        inside_s = wall_s();
+        work_item(parameters.factor);
+        note_pass(begin_s, inside_s);
+    }
+    KEEP_FRAME();
+}
+
+SHOWN void hold_short(void)
+{
+    double begin_s = wall_s(), inside_s;
+#pragma omp critical(held)
+    {
+        inside_s = wall_s();
+        work_item(1);
+        note_pass(begin_s, inside_s);
+    }
+    KEEP_FRAME();
+}
+
+SHOWN void hold_in_turns(void)
+{
+    int threads = omp_get_max_threads();
+    begin_region(&region, LINE_BELOW);
+#pragma omp parallel
+    for (int i = 0; i < parameters.iterations; i++) {
+        if (omp_get_thread_num() == 0)
+            hold_long();
+        else
+            hold_short();
+        work_in(&region, 0.1);
+    }
+    end_region(&region, threads);
+}
+
+/* Fraction of the waiting of all threads during which thread 0 is in the critical section. */
+static double long_share(void)
+{
+    double sum_s = 0, whole_s = 0;
+    for (int t = 0; t < region.threads; t++) {
+        for (int p = 0; p < passes_of[t]; p++) {
+            const struct pass *wait = &passes[t][p];
+            whole_s += wait->inside_s - wait->begin_s;
+            for (int q = 0; q < passes_of[0]; q++) {
+                const struct pass *hold = &passes[0][q];
+                double from_s = hold->inside_s > wait->begin_s ? hold->inside_s : wait->begin_s;
+                double to_s = hold->end_s < wait->inside_s ? hold->end_s : wait->inside_s;
+                sum_s += to_s > from_s ? to_s - from_s : 0;
+            }
+        }
+    }
+    return whole_s > 0 ? sum_s / whole_s : 0;
+}
+
 SHOWN void hold(omp_lock_t *lock, double factor)
 {
     double start_s = wall_s();
@@ -186,9 +262,10 @@ int main(int argc, char **argv)
     calibrate();
     begin_hybrid(&argc, &argv, MPI_THREAD_FUNNELED);
     const char *how = parameters.how;
-    struct verdict verdict = {"openmp_kinds", "openmp_kinds.c", "thread_imbalance", "work_item",
-                              NULL, 0, 0, 0, 0, 0};
-    bool locks = strcmp(how, "critical") == 0 || strcmp(how, "convoy") == 0;
+    struct verdict verdict = {.subject = "openmp_kinds", .file = "openmp_kinds.c",
+                              .loss = "thread_imbalance", .cause = "work_item"};
+    bool locks = strcmp(how, "critical") == 0 || strcmp(how, "convoy") == 0 ||
+                 strcmp(how, "holders") == 0;
     long pieces = (long)(1000 * parameters.factor);
     long long checksum = 0;
     omp_set_max_active_levels(strcmp(how, "nested") == 0 ? 2 : 1);
@@ -219,6 +296,12 @@ int main(int argc, char **argv)
             pass_locks();
             verdict.loss = "lock_contention";
             verdict.cause = "hold";
+        } else if (strcmp(how, "holders") == 0) {
+            hold_in_turns();
+            verdict.loss = "lock_contention";
+            verdict.cause = "hold_short";
+            verdict.holder = "hold_long";
+            verdict.holder_share = long_share();
         } else if (strcmp(how, "tasks") == 0) {
             make_tasks(pieces);
             verdict.loss = "fine_grained_tasks";

@@ -202,7 +202,7 @@ int main(int argc, char **argv)
     const double slow = parameters.factor;
     const long pieces = static_cast<long>(1000 * slow);
     verdict verdict = {"openmp_kinds", "openmp_kinds.cpp", "thread_imbalance", "work_item", nullptr,
-                       0, 0, 0, 0, 0};
+                       0, 0, 0, 0, 0, nullptr, 0};
     auto work = [](double cost) { work_in(&shown, cost); };
     const std::map<std::string, std::function<void()>> kinds = {
         {"static", [&] { grid(costs(cells, cells - 2, cells, slow)).sweep_static(work); }},

@@ -100,7 +100,7 @@ int main(int argc, char **argv)
                                                                 : MPI_THREAD_FUNNELED);
     for (int t = 0; is_multiple && t < omp_get_max_threads(); t++)
         MPI_Comm_dup(MPI_COMM_WORLD, &communicators[t]);
-    struct verdict verdict = {"openmp_ranks", "openmp_ranks.c", NULL, NULL, NULL, 0, 0, 0, 0, 0};
+    struct verdict verdict = {.subject = "openmp_ranks", .file = "openmp_ranks.c"};
     long long checksum = 0;
     for (int i = 0; i < parameters.iterations; i++) {
         if (strcmp(how, "funneled") == 0)

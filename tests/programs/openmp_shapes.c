@@ -192,7 +192,7 @@ int main(int argc, char **argv)
     begin_hybrid(&argc, &argv, MPI_THREAD_FUNNELED);
     const char *how = parameters.how;
     const int threads = omp_get_max_threads();
-    struct verdict verdict = {"openmp_shapes", "openmp_shapes.c", NULL, NULL, NULL, 0, 0, 0, 0, 0};
+    struct verdict verdict = {.subject = "openmp_shapes", .file = "openmp_shapes.c"};
     long long checksum = 0;
     omp_set_max_active_levels(strcmp(how, "in_tasks") == 0 ? 2 : 1);
     for (int i = 0; i < parameters.iterations; i++) {

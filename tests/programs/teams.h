@@ -150,6 +150,8 @@ struct verdict {
     double serial_s;       /* of this rank: work of the one thread outside of regions */
     double pieces;         /* tasks or regions of this rank that are fine-grained */
     double piece_s;        /* work in all of them together */
+    const char *holder;    /* function that has a lock while others wait; NULL: not of interest */
+    double holder_share;   /* fraction of the waiting in which it has the lock */
 };
 
 /* Writes the truth in rank 0: times are means over ranks, work is that of rank 0 by thread. */
@@ -185,6 +187,8 @@ static inline void write_hybrid_truth(const struct verdict *verdict, const struc
     tell_number(file, "serial_s", serial_s);
     tell_number(file, "pieces", verdict->pieces);
     tell_number(file, "piece_s", verdict->piece_s);
+    tell_text(file, "holder", verdict->holder);
+    tell_number(file, "holder_share", verdict->holder_share);
     close_truth(file);
 }
 

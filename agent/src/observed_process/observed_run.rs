@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use super::{ALIVE, Observed};
 use crate::counters;
-use crate::regions::shares::flush_regions;
-use crate::regions::tasks::flush_tasks;
-use crate::regions::{discard_tallies, flush_partners, flush_tallies};
+use crate::regions::{discard_tallies, flush_openmp, flush_partners, flush_tallies};
 use crate::thread_state::ThreadBlock;
 use crate::{sampler, tls, tracer};
 use plimsoll_wire::clock_anchor::stamp_now;
@@ -58,8 +56,7 @@ impl Observed {
             if !at_last_record {
                 flush_tallies(state);
                 flush_partners(state);
-                flush_regions(state);
-                flush_tasks(state);
+                flush_openmp(state);
                 counters::write(self, state, stamp_now(), false);
             }
             state.muted = true;

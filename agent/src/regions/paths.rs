@@ -3,6 +3,7 @@
 
 use framehop::x86_64::UnwindRegsX86_64;
 
+use super::lock_holders::flush_lock_waits;
 use super::shares::flush_regions;
 use super::tool_events::is_in_runtime;
 use super::{Entry, announce, flush_partners, flush_tallies};
@@ -275,6 +276,7 @@ fn flush_all(state: &mut State) {
     flush_tallies(state);
     flush_partners(state);
     flush_regions(state);
+    flush_lock_waits(state);
 }
 
 /// Returns whether a file descriptor is a socket, a pipe or a terminal. Preserves errno.

@@ -14,6 +14,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::alloc::{Layout, alloc_zeroed};
 
+use super::lock_holders::{LockId, begin_lock_wait, end_lock_wait};
 use super::paths::{KnownCall, find, unwind_in_runtime};
 use super::shares::{self, IdlePlace, Runtime, Share, Team};
 use super::tasks::{OpenTask, begin_task, end_task};
@@ -57,14 +58,14 @@ pub enum WaitKind {
     /// The other threads of the team, or tasks.
     Team,
     /// A lock or section.
-    Lock,
+    Lock(LockId),
 }
 
 impl WaitKind {
     fn call_kind(self) -> CallKind {
         match self {
             Self::Team => CallKind::Barrier,
-            Self::Lock => CallKind::Lock,
+            Self::Lock(_) => CallKind::Lock,
         }
     }
 }
@@ -439,6 +440,9 @@ pub fn begin_wait(
     let Some(KnownCall { entry, slot }) = locate(observed, state, place, call) else { return };
     if enter_as(observed, state, &entry, Measured::Through(slot)) {
         state.regions.tool.set_wait(OpenWait { entry, kind });
+        if let WaitKind::Lock(lock) = kind {
+            begin_lock_wait(state, lock, entry.ticks);
+        }
     }
 }
 
@@ -446,6 +450,9 @@ pub fn begin_wait(
 #[inline]
 pub fn end_wait(observed: &Observed, state: &mut State, ticks: u64) {
     if let Some(OpenWait { entry, kind }) = state.regions.tool.wait() {
+        if let WaitKind::Lock(lock) = kind {
+            end_lock_wait(state, lock, entry.return_slot, ticks);
+        }
         exit(observed, state, entry.return_slot, ticks, 0, None, kind.call_kind());
         state.regions.tool.clear_wait();
     }

@@ -31,11 +31,12 @@ pub use decoder::{DecodeError, Decoder};
 pub use encoder::Encoder;
 
 use crate::increments::{Counts, MAX_EVENTS};
+use crate::lock_waits::LockWaitTotals;
 use crate::sync_id::SyncId;
 use crate::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
 
 /// Version of the format and of the segment that carries it.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Right shift from time stamp counter ticks to stamps: a stamp is about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;
@@ -99,6 +100,8 @@ const REGION_TOTALS: u8 = OPENMP;
 const SHARE_TOTALS: u8 = OPENMP | 0x40;
 const GRAFT: u8 = OPENMP | 0x80;
 const TASK_TOTALS: u8 = OPENMP | 0xc0;
+/// Flags of a slot's tag: waits for a lock.
+const LOCK_WAITS: u8 = PARTNER | 0x40;
 
 /// CPU time and run-queue delay since the thread's previous reading of its CPU clock. In the rest
 /// of the interval the thread was blocked.
@@ -317,6 +320,14 @@ pub enum Record<'a> {
         /// Totals of the tasks.
         totals: TaskTotals,
     },
+    /// Waits for locks in calls through a slot while one call path held the lock, since the previous
+    /// such record for the slot and the holder.
+    LockWait {
+        /// Index into the thread's region table.
+        slot: u32,
+        /// The holder, and totals of the waits.
+        totals: LockWaitTotals,
+    },
     /// From now on, the thread's stacks and the slots that are announced lie inside the call path
     /// with this name, in another thread. The current stack does not change.
     Graft {
@@ -383,18 +394,14 @@ pub fn tick_stamp(last: u64, period: u64, delay: i8) -> Option<u64> {
 impl Record<'_> {
     /// Returns whether the record is timed, that is, closes an interval.
     pub fn is_timed(&self) -> bool {
-        !matches!(
+        matches!(
             self,
-            Self::Slot { .. }
-                | Self::Tally { .. }
-                | Self::Partner { .. }
-                | Self::Counts { .. }
-                | Self::Message { .. }
-                | Self::Region { .. }
-                | Self::Share { .. }
-                | Self::Task { .. }
-                | Self::Graft { .. }
-                | Self::Lost { .. }
+            Self::Sample { .. }
+                | Self::Tick { .. }
+                | Self::Exit { .. }
+                | Self::Pause { .. }
+                | Self::Resume { .. }
+                | Self::End { .. }
         )
     }
 }

@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::doorbell::Doorbell;
 use crate::increments::{EventEntry, MAX_EVENTS};
+use crate::lock_waits::{LockWaitCounters, MAX_LOCK_WAITS};
 use crate::teams::{MAX_REGIONS, MAX_TASKS, RegionCounters, TaskCounters};
 
 /// First bytes of a segment.
@@ -262,6 +263,8 @@ pub struct Thread {
     pub regions: AtomicU32,
     /// Number of entries of the table of tasks in use.
     pub tasks: AtomicU32,
+    /// Nonzero while an entry of the table of waits for locks is in use.
+    pub lock_waits: AtomicU32,
     /// Number of instances of parallel regions that could not be measured.
     pub unmeasured_regions: AtomicU64,
 }
@@ -329,6 +332,8 @@ pub struct ThreadArea {
     pub regions: [RegionCounters; MAX_REGIONS],
     /// The table of tasks.
     pub tasks: [TaskCounters; MAX_TASKS],
+    /// The table of waits for locks.
+    pub lock_waits: [LockWaitCounters; MAX_LOCK_WAITS],
 }
 
 /// Returns the size of a thread area with its ring, in bytes.

@@ -4,7 +4,8 @@ use plimsoll_summary::phrase::{
     bytes, count, counted, end_of, frame, percent, rank_count, ranks, seconds, waiting,
 };
 use plimsoll_summary::{
-    Cause, FrameKind, Label, Loss, LossKind, Summary, WhenKind, WorkDifference, WorkDifferenceKind,
+    Cause, Frame, FrameKind, Label, LockHolder, Loss, LossKind, Summary, WhenKind, WorkDifference,
+    WorkDifferenceKind,
 };
 
 /// Returns the whole loss in one sentence.
@@ -120,6 +121,21 @@ pub fn waited_for(summary: &Summary, loss: &Loss) -> Option<String> {
     let reasons = reasons(loss).map_or_else(String::new, |reasons| format!(": {reasons}"));
     let waiting = waiting(&loss.waiting_ranks, of);
     Some(format!("{waiting} for {}{more}{reasons}", named.join(", ")))
+}
+
+/// Returns the functions that have the lock while others wait for it: `update (82 % of the
+/// waiting)`; `None` if they are not known.
+pub fn held_by(loss: &Loss) -> Option<String> {
+    const NAMED: usize = 3;
+    let name = |holder: &LockHolder| {
+        // The call that acquires the lock is a part of the function that has the lock.
+        let (_, outer) = holder.path.split_last()?;
+        let is_function = |frame: &Frame| !matches!(frame.kind, FrameKind::Loop | FrameKind::Line);
+        let at = outer.iter().rposition(is_function)?;
+        Some(format!("{} ({} of the waiting)", end_of(&outer[..=at]), percent(holder.share)))
+    };
+    let named: Vec<String> = loss.holders.iter().take(NAMED).filter_map(name).collect();
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 /// Returns why ranks wait for their partners: `late sender 92 %, unknown 5 %`; `None` if no partner

@@ -7,7 +7,9 @@ use super::page::{Page, TIED};
 use super::patterns::patterns;
 use super::population_sentences::population;
 use super::region_lines::regions;
-use super::sentence::{caused_by, difference, further_causes, gist, happens, seen_in, waited_for};
+use super::sentence::{
+    caused_by, difference, further_causes, gist, happens, held_by, seen_in, waited_for,
+};
 use super::{WIDTH, tree_text};
 use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
 use plimsoll_summary::{Frame, Loss, MpiAbi, Summary};
@@ -239,6 +241,9 @@ fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
     append_path(&mut page, &loss.symptom.path);
     if let Some(partners) = waited_for(summary, loss) {
         page.paragraph("              ", &partners, 2);
+    }
+    if let Some(holders) = held_by(loss) {
+        page.paragraph("   Held by    ", &holders, 3);
     }
     if let Some(cause) = caused_by(summary, loss) {
         page.paragraph("   Caused by  ", &cause, 3);

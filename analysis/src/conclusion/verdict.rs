@@ -8,7 +8,7 @@ use super::{Conclusion, phase_id};
 use crate::advice::{AdviceInput, advice};
 use crate::chains::Chain;
 use crate::communication::transfer_part;
-use crate::finding::{Finding, cause_time};
+use crate::finding::{Finding, Holder, cause_time};
 use crate::imbalance::Cause;
 use crate::label::Label;
 use crate::labelling::{ContextClass, shown};
@@ -69,6 +69,11 @@ pub(super) fn loss(
             difference: None,
         }
     };
+    let holder = |holder: &Holder| summary::LockHolder {
+        path: shown_path(totals, shown_at(holder.call)),
+        node: place(holder.call),
+        share: holder.share,
+    };
     let causes: Vec<summary::Cause> = finding.causes.iter().map(cause).collect();
     let cause_s = causes.first().map_or((0.0, 0.0), |cause| (cause.mean_s, cause.max_s));
     let crowded = finding.kind == LossKind::Oversubscription;
@@ -111,6 +116,7 @@ pub(super) fn loss(
             }
         },
         causes,
+        holders: finding.holders.iter().map(holder).collect(),
         waits_for: chain.waits_for.clone(),
         node: finding.place.as_ref().map(|place| place.host.clone()),
         factor: finding.place.as_ref().map(|place| place.factor),

@@ -41,7 +41,8 @@ pub use counted::{
     RunMetric,
 };
 pub use loss::{
-    Cause, Loss, LossKind, Segment, Symptom, When, WhenKind, WorkDifference, WorkDifferenceKind,
+    Cause, LockHolder, Loss, LossKind, Segment, Symptom, When, WhenKind, WorkDifference,
+    WorkDifferenceKind,
 };
 pub use openmp::{OpenMp, Region, Task, ThreadShare};
 pub use process_threads::{

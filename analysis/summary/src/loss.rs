@@ -125,6 +125,10 @@ pub struct Loss {
     pub symptom: Symptom,
     /// Causes of the loss, by falling share.
     pub causes: Vec<Cause>,
+    /// Call paths that have the lock while others wait for it, by falling share; those with small
+    /// shares are left out. Empty for other kinds, and for locks outside of OpenMP.
+    #[serde(default)]
+    pub holders: Vec<LockHolder>,
     /// Ranks that point-to-point calls of the symptom wait for, by falling share; ranks with small
     /// shares come last as one entry. Empty if no partner is known.
     #[serde(default)]
@@ -223,6 +227,17 @@ pub struct Cause {
     /// and cycles (`PLIMSOLL_COUNTERS`), and these explain the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<WorkDifference>,
+}
+
+/// Call path that has a lock while others wait for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LockHolder {
+    /// Call path from the outermost frame to the call that acquires the lock.
+    pub path: Vec<Frame>,
+    /// Index of the context in the tree's nodes.
+    pub node: u32,
+    /// Fraction of the wait time in which the call path has the lock.
+    pub share: f64,
 }
 
 /// Reason of the longer time of a context on slow ranks than on the others, over the whole run.

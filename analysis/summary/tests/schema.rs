@@ -65,7 +65,7 @@ fn another_json_file_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 29] = [
+const ADDED: [&str; 30] = [
     "threads",
     "thread_times",
     "windows",
@@ -85,6 +85,7 @@ const ADDED: [&str; 29] = [
     "counters",
     "openmp",
     "communication",
+    "holders",
     "waits_for",
     "origin",
     "changes",

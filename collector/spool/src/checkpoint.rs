@@ -88,7 +88,8 @@ impl ReplayCheckpoint {
             | Record::Message { .. }
             | Record::Region { .. }
             | Record::Share { .. }
-            | Record::Task { .. } => {}
+            | Record::Task { .. }
+            | Record::LockWait { .. } => {}
             Record::Graft { path } => self.graft = path,
         }
     }

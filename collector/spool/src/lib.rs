@@ -81,7 +81,7 @@ pub use spool_error::{PayloadError, SpoolError};
 pub use writer::{Restart, SpoolCounts, SpoolWriter};
 
 /// Version of the format. It has only grown since the first, so that older files are read as well.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Bytes of the preamble.
 const PREAMBLE_BYTES: usize = 16;

@@ -114,7 +114,8 @@ impl Thinning {
             | Record::Message { .. }
             | Record::Region { .. }
             | Record::Share { .. }
-            | Record::Task { .. } => {
+            | Record::Task { .. }
+            | Record::LockWait { .. } => {
                 keep(record, 0);
             }
             _ => {

@@ -1,5 +1,6 @@
 //! Parallel regions: their totals, and where the work of the threads of a team hangs.
 
+use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
 
@@ -159,4 +160,57 @@ fn a_call_path_that_lies_in_itself_ends() {
     w.put(&Record::Region { slot: 3, totals: totals(code.outlined) });
     subject.end_at(BEGIN + 150);
     assert_eq!(collect(&subject).elapsed_ns, 150 * STAMP_NS);
+}
+
+#[test]
+fn waits_for_a_lock_know_the_context_of_the_call_that_has_it() {
+    let mut subject = Subject::new(1 << 14);
+    let code = code(&mut subject);
+    let lock = subject.call("GOMP_critical_start");
+    let path = |graft: PathKey, ids: &[u32]| ids.iter().fold(graft, |at, id| at.then((*id).into()));
+    let own = path(PathKey::NONE, &[code.main, lock]);
+    let in_region = path(PATH, &[code.start, code.share, code.outlined, lock]);
+    let mut w = subject.writer(0);
+    w.slot(4, &[code.main, lock]);
+    for (holder, waited) in [(in_region, 40), (PathKey(17), 5), (own, 7), (in_region, 2)] {
+        let totals = LockWaitTotals { holder, count: 1, waited };
+        w.put(&Record::LockWait { slot: 4, totals });
+    }
+    write_primary(&subject, &code);
+    subject.begin_thread(1, code.start);
+    let mut w = subject.writer(1);
+    w.put(&Record::Graft { path: PATH });
+    w.slot(1, &[code.start, code.share, code.outlined, lock]);
+    w.sample(BEGIN, &[code.start, code.share, code.outlined, code.work]);
+    w.exit(BEGIN + 60, 1, 60, None);
+    let area = subject.area(1);
+    assert!(area.lock_waits[3].add(1, own, 30 << plimsoll_wire::record::STAMP_SHIFT));
+    area.thread.lock_waits.store(1, std::sync::atomic::Ordering::Release);
+    subject.end_at(BEGIN + 150);
+    let profile = collect(&subject);
+    let mut waits: Vec<_> = profile
+        .openmp
+        .lock_waits
+        .iter()
+        .map(|it| {
+            let holder = it.holder.map(|holder| path_of(&profile, holder));
+            (it.is_main, path_of(&profile, it.node), holder, it.count, it.waited_ns / STAMP_NS)
+        })
+        .collect();
+    waits.sort();
+    let main = "app+0x1000/GOMP_critical_start".to_owned();
+    let inside = "app+0x1000/app+0x2000/GOMP_critical_start".to_owned();
+    assert_eq!(
+        waits,
+        [
+            (false, inside.clone(), Some(main.clone()), 1, 30),
+            (true, main.clone(), None, 1, 5),
+            (true, main.clone(), Some(main.clone()), 1, 7),
+            (true, main, Some(inside), 2, 42),
+        ]
+    );
+}
+
+fn path_of(profile: &crate::profile::ProcessProfile, node: u32) -> String {
+    path(profile, node).join("/")
 }

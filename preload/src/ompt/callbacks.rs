@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::observed_process::Observed;
+use plimsoll_agent::regions::lock_holders::LockId;
 use plimsoll_agent::regions::tool_events::{self, Membership, RuntimePlace, TaskName, WaitKind};
 use plimsoll_agent::thread_state::{State, ThreadBlock};
 use plimsoll_calls::{CallId, id_of};
@@ -242,9 +243,9 @@ unsafe extern "C" fn note_mutex_acquire(frame: &Frame) {
         // Tests of locks do not wait.
         _ => return,
     };
-    let place = frame.place();
+    let (place, lock) = (frame.place(), LockId(frame.words[3]));
     on_thread(|Thread { observed, state, .. }| {
-        tool_events::begin_wait(observed, state, &place, call, WaitKind::Lock);
+        tool_events::begin_wait(observed, state, &place, call, WaitKind::Lock(lock));
     });
 }
 

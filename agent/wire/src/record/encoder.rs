@@ -2,10 +2,10 @@
 
 use super::PartnerMessages;
 use super::{
-    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, GRAFT, IN_CALL, IN_REGION, LOST, MESSAGE,
-    OFF_CPU, OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, REGION_TOTALS, RESUME, RESYNC, Record, SAMPLE,
-    SENT, SHARE_TOTALS, SLOT, SYNC, Stamp, TALLY, TASK_TOTALS, TICK, TICK_ADDED, TICK_DROPPED,
-    TRUNCATED,
+    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, GRAFT, IN_CALL, IN_REGION, LOCK_WAITS, LOST,
+    MESSAGE, OFF_CPU, OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, REGION_TOTALS, RESUME, RESYNC, Record,
+    SAMPLE, SENT, SHARE_TOTALS, SLOT, SYNC, Stamp, TALLY, TASK_TOTALS, TICK, TICK_ADDED,
+    TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
 use crate::sync_id::SyncId;
@@ -168,6 +168,12 @@ impl<'b> Encoder<'b> {
             Record::Task { totals } => {
                 self.byte(SLOT | TASK_TOTALS);
                 for value in totals.numbers() {
+                    self.varint(value);
+                }
+            }
+            Record::LockWait { slot, totals } => {
+                self.byte(SLOT | LOCK_WAITS);
+                for value in totals.numbers(slot) {
                     self.varint(value);
                 }
             }

@@ -1,6 +1,7 @@
 //! Every record is read back as written, and anything else is refused.
 
 use super::*;
+use crate::lock_waits::LockWaitTotals;
 use crate::sync_id::Subgroup;
 use crate::teams::{MAX_SHARES, PathKey, RegionTotals, ShareTotals, TaskTotals};
 use proptest::prelude::*;
@@ -103,6 +104,10 @@ proptest! {
             },
             Record::Task {
                 totals: TaskTotals { function: common, count: bytes, work: sum, longest: sum >> 2 },
+            },
+            Record::LockWait {
+                slot,
+                totals: LockWaitTotals { holder: PathKey(sum), count: bytes, waited: sum >> 5 },
             },
             Record::Graft { path: PathKey(bytes) },
             Record::Exit { stamp, slot, common, duration: sum, bytes, sync, off_cpu },

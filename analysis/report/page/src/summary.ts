@@ -73,12 +73,19 @@ export interface Loss {
   symptom: Symptom;
   causes: Cause[];
   when?: When | null;
+  holders?: LockHolder[] | null;
   waits_for?: WaitsFor[] | null;
   pattern?: string | null;
   /** Host of a slow node or core, and by which factor all work takes longer there. */
   node?: string | null;
   factor?: number | null;
   origin?: { ranks: string; node: number | null; share: number } | null;
+}
+
+export interface LockHolder {
+  path: Frame[];
+  node: number;
+  share: number;
 }
 
 export interface Efficiencies {

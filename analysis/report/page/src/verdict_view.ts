@@ -214,6 +214,12 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
       ],
       loss.node && [h("dt", {}, "Caused by"), h("dd", {}, slowPlace(loss, of))],
       loss.causes.length > 1 && [h("dt", {}, "Also"), h("dd", {}, further(job, loss, index))],
+      loss.holders && loss.holders.length > 0 && [
+        h("dt", {}, "Held by"),
+        h("dd", {}, loss.holders.map(({ path: frames, node, share }) => {
+          return [`${percent(share)} of the waiting`, path(job, frames, node, index)];
+        })),
+      ],
       loss.waits_for && loss.waits_for.length > 0 && [
         h("dt", {}, "Waits for"),
         h("dd", {}, loss.waits_for.map(({ ranks: list, share }) => {

@@ -1,10 +1,12 @@
 //! Teams of threads (OpenMP): uneven threads, work outside of regions, short regions, and their
 //! part in the efficiencies.
 
-use plimsoll_collector::profile::{OpenMpProfile, RegionProfile, ShareProfile, TaskProfile};
+use plimsoll_collector::profile::{
+    LockWaitProfile, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,
+};
 
 use super::*;
-use crate::synthetic_run::{Contexts, Doing};
+use crate::synthetic_run::{Contexts, Doing, calling};
 
 const REGION: &str = "main/solve/GOMP_parallel";
 const KERNEL: &str = "main/solve/solve._omp_fn.0/loop";
@@ -252,4 +254,43 @@ fn uneven_threads_explain_a_slow_rank_only_in_large_part() {
         let advice = &of_kind(&summary, LossKind::LoadImbalance).unwrap().advice;
         assert_eq!(advice.contains("by uneven threads"), is_named, "{uneven_ms}: {advice}");
     }
+}
+
+#[test]
+fn the_call_path_that_has_a_lock_while_others_wait_is_named() {
+    let long = "main/solve/hold_long/GOMP_critical_start";
+    let short = "main/solve/hold_short/GOMP_critical_start";
+    let openmp: OpenMp = |_, contexts| {
+        let mut wait = |waiter: &str, holder: Option<&str>, waited_ms: u64| LockWaitProfile {
+            node: contexts.node(waiter),
+            is_main: true,
+            holder: holder.map(|holder| contexts.node(holder)),
+            count: 1,
+            waited_ns: waited_ms * MS,
+        };
+        let long = "main/solve/hold_long/GOMP_critical_start";
+        let short = "main/solve/hold_short/GOMP_critical_start";
+        let lock_waits = vec![
+            wait(short, Some(long), 700),
+            wait(short, None, 20),
+            wait(short, Some(short), 80),
+            wait(long, Some(short), 150),
+            wait(long, Some(long), 50),
+        ];
+        let whole = region(100, [1000, 1000, 1000], contexts);
+        OpenMpProfile { lock_waits, ..whole }
+    };
+    let summary = with_teams(2, openmp, |_| {
+        vec![calling(short, 800 * MS, 10, 0), calling(long, 200 * MS, 10, 0)]
+    });
+    let loss = of_kind(&summary, LossKind::LockContention).expect("threads wait for a lock");
+    let holders: Vec<(String, f64)> =
+        loss.holders.iter().map(|it| (path(&it.path), rounded(it.share))).collect();
+    assert_eq!(holders, [(long.to_owned(), 0.75), (short.to_owned(), 0.23)]);
+    let other = with_teams(
+        2,
+        |_, contexts| region(100, [1000, 700, 1000], contexts),
+        |_| vec![doing(KERNEL, 900 * MS), doing(REGION, 100 * MS)],
+    );
+    assert!(other.losses.iter().all(|loss| loss.holders.is_empty()));
 }

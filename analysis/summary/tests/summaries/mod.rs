@@ -270,6 +270,7 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         advice: String::new(),
         symptom,
         causes: vec![],
+        holders: vec![],
         waits_for: vec![],
         node: None,
         factor: None,
@@ -589,6 +590,7 @@ pub fn maximal() -> Summary {
     summary.losses[0].group = Some(0);
     summary.losses[0].causes[0].group = Some(0);
     for loss in &mut summary.losses {
+        loss.holders = vec![LockHolder { path: loss.symptom.path.clone(), node: 2, share: 0.6 }];
         loss.waits_for = vec![WaitsFor { ranks: "12".into(), share: 0.87, seconds: 3.2 }];
         loss.origin =
             Some(Origin { ranks: "12".into(), node: Some(3), share: 0.87, changes: false });

@@ -8,10 +8,10 @@ use super::super::numbers::{fold, put};
 use super::super::payload::Payload;
 use super::super::spool_error::PayloadError;
 use super::{
-    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, GRAFT, IN_REGION, LOST,
-    MESSAGE, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, REGION, RESUME, RESYNC, SAMPLE,
-    SENT_MESSAGE, SHARE, SLOT, SYNC, TALLY, TALLY_BYTES, TASK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
-    ids,
+    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, GRAFT, IN_REGION, LOCK_WAIT,
+    LOST, MESSAGE, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, REGION, RESUME, RESYNC,
+    SAMPLE, SENT_MESSAGE, SHARE, SLOT, SYNC, TALLY, TALLY_BYTES, TASK, TICK_ADDED, TICK_DROPPED,
+    TRUNCATED, ids,
 };
 
 /// Columns that grow by one record at a time.
@@ -150,6 +150,12 @@ impl Builder {
             Record::Task { totals } => {
                 self.shape(TASK);
                 for number in totals.numbers() {
+                    self.put(Column::Regions, number);
+                }
+            }
+            Record::LockWait { slot, totals } => {
+                self.shape(LOCK_WAIT);
+                for number in totals.numbers(slot) {
                     self.put(Column::Regions, number);
                 }
             }

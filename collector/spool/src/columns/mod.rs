@@ -84,6 +84,8 @@ const REGION: u8 = SENT_MESSAGE + 1;
 const SHARE: u8 = REGION + 1;
 const GRAFT: u8 = SHARE + 1;
 const TASK: u8 = GRAFT + 1;
+/// Waits for locks by holder.
+const LOCK_WAIT: u8 = TASK + 1;
 
 /// The stamp is absolute: all timed kinds but ticks.
 const RESYNC: u8 = 1;

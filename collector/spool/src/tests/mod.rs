@@ -8,6 +8,7 @@ mod programs;
 mod thinning;
 
 use plimsoll_wire::increments::{Counts, MAX_EVENTS};
+use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Message, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync_id::{Subgroup, SyncId};
 use plimsoll_wire::teams::{MAX_SHARES, PathKey, RegionTotals, ShareTotals, TaskTotals};
@@ -42,6 +43,7 @@ impl Owned {
             Record::Region { slot, totals } => Record::Region { slot, totals },
             Record::Share { slot, number, totals } => Record::Share { slot, number, totals },
             Record::Task { totals } => Record::Task { totals },
+            Record::LockWait { slot, totals } => Record::LockWait { slot, totals },
             Record::Graft { path } => Record::Graft { path },
             Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu } => {
                 Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu }
@@ -199,6 +201,12 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
         1 => (small(), prop::array::uniform3(number())).prop_map(
             move |(function, [count, work, longest])| {
                 without(Record::Task { totals: TaskTotals { function, count, work, longest } })
+            }
+        ),
+        1 => (small(), prop::array::uniform3(number())).prop_map(
+            move |(slot, [holder, count, waited])| {
+                let totals = LockWaitTotals { holder: PathKey(holder), count, waited };
+                without(Record::LockWait { slot, totals })
             }
         ),
         1 => number().prop_map(move |path| without(Record::Graft { path: PathKey(path) })),
