@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_collector::profile::{MAX_SHARES, NodeId, RegionProfile, ShareProfile, TaskProfile};
+use plimsoll_collector::profile::{
+    LengthDistribution, MAX_SHARES, NodeId, RegionProfile, ShareProfile, TaskProfile,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::lock_totals::LockTotals;
@@ -10,6 +12,7 @@ use crate::metrics::NS_PER_S;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::summary::{OpenMp, Region, Task, ThreadShare};
+use crate::team_totals::is_fine;
 
 /// Maximum number of regions of a summary.
 const MAX_REGIONS: usize = 256;
@@ -40,6 +43,7 @@ struct TaskSums {
     count: u64,
     work_ns: u64,
     longest_ns: u64,
+    lengths: LengthDistribution,
 }
 
 impl TaskSums {
@@ -48,6 +52,7 @@ impl TaskSums {
         self.count = self.count.saturating_add(other.count);
         self.work_ns = self.work_ns.saturating_add(other.work_ns);
         self.longest_ns = self.longest_ns.max(other.longest_ns);
+        self.lengths.combine(&other.lengths);
     }
 }
 
@@ -80,10 +85,11 @@ impl OpenMpTotals {
             };
             self.regions.entry(place).or_default().add(&one);
         }
-        for TaskProfile { name, file, line, count, work_ns, longest_ns } in openmp.tasks.clone() {
+        for task in openmp.tasks.clone() {
+            let TaskProfile { name, file, line, count, work_ns, longest_ns, lengths } = task;
             let ranks = RankSet::from_iter([rank.input.rank]);
             let sums = self.tasks.entry(TaskFunction { name, file, line }).or_default();
-            sums.add(&TaskSums { ranks, count, work_ns, longest_ns });
+            sums.add(&TaskSums { ranks, count, work_ns, longest_ns, lengths });
         }
     }
 
@@ -103,6 +109,19 @@ impl OpenMpTotals {
     /// Returns the regions by the contexts of the calls that make them.
     pub fn regions(&self) -> impl Iterator<Item = (NodeId, &RegionSums)> {
         self.regions.iter().map(|(node, region)| (*node, region))
+    }
+
+    /// Returns the median duration of the instances of a region in seconds; `None` if unknown.
+    pub fn median_of_region(&self, node: NodeId) -> Option<f64> {
+        median_s(&self.region(node)?.sums.lengths)
+    }
+
+    /// Returns the median duration of short tasks in seconds; `None` if unknown.
+    pub fn median_of_short_tasks(&self) -> Option<f64> {
+        let mut lengths = LengthDistribution::default();
+        let is_short = |sums: &&TaskSums| is_fine(sums.count, sums.work_ns);
+        self.tasks.values().filter(is_short).for_each(|sums| lengths.combine(&sums.lengths));
+        median_s(&lengths)
     }
 
     /// Returns the region that the call in a context makes.
@@ -127,6 +146,11 @@ impl OpenMpTotals {
     }
 }
 
+/// Returns the median in seconds; `None` without durations.
+fn median_s(lengths: &LengthDistribution) -> Option<f64> {
+    lengths.median_ns().map(|ns| ns as f64 / NS_PER_S)
+}
+
 fn task((function, sums): (&TaskFunction, &TaskSums)) -> Task {
     Task {
         function: function.name.clone(),
@@ -136,6 +160,7 @@ fn task((function, sums): (&TaskFunction, &TaskSums)) -> Task {
         count: sums.count,
         work_s: sums.work_ns as f64 / NS_PER_S,
         longest_s: sums.longest_ns as f64 / NS_PER_S,
+        median_s: median_s(&sums.lengths),
     }
 }
 
@@ -152,6 +177,7 @@ impl RegionSums {
         ours.line = ours.line.or(theirs.line);
         ours.level = ours.level.min(theirs.level);
         ours.threads = ours.threads.max(theirs.threads);
+        ours.lengths.combine(&theirs.lengths);
         for (sum, value) in [
             (&mut ours.instances, theirs.instances),
             (&mut ours.elapsed_ns, theirs.elapsed_ns),
@@ -201,6 +227,7 @@ impl RegionSums {
             threads: sums.threads,
             instances: sums.instances,
             elapsed_s: seconds(sums.elapsed_ns),
+            median_s: median_s(&sums.lengths),
             thread_s: seconds(sums.thread_ns),
             work_s: seconds(sums.work_ns),
             imbalance_s: seconds(sums.imbalance_ns()),

@@ -50,6 +50,11 @@ pub struct Creation {
     pub call: Option<(u64, NodeId)>,
 }
 
+/// Returns whether tasks are short on average.
+pub fn is_fine(count: u64, work_ns: u64) -> bool {
+    work_ns <= MAX_FINE_TASK_NS.saturating_mul(count)
+}
+
 /// Explicit tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSums {
@@ -76,7 +81,7 @@ impl TeamTotals {
         let place = |node: NodeId| main.get(node as usize).copied().flatten();
         for task in &rank.input.profile.openmp.tasks {
             self.tasks.count += task.count;
-            if task.work_ns <= MAX_FINE_TASK_NS.saturating_mul(task.count) {
+            if is_fine(task.count, task.work_ns) {
                 self.tasks.fine += task.count;
                 self.tasks.fine_work_ns += task.work_ns;
             }

@@ -7,6 +7,7 @@ use plimsoll_agent::partner_table;
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::clock_anchor::{Anchor, stamp_now};
 use plimsoll_wire::increments::EventEntry;
+use plimsoll_wire::lengths::{LengthOf, numbers};
 use plimsoll_wire::lock_waits::LockWaitCounters;
 use plimsoll_wire::record::{Decoder, PartnerMessages, STAMP_SHIFT};
 use plimsoll_wire::teams::{MAX_REGIONS, MAX_TASKS, TaskCounters};
@@ -403,9 +404,20 @@ pub(crate) fn final_state(area: &Area) -> FinalThreadState {
         (u32::from(slot), PartnerMessages { waited, ..messages }.into())
     });
     let used = (thread.regions.load(Ordering::Acquire) as usize).min(MAX_REGIONS);
-    let regions = area.regions()[..used].iter().filter_map(RegionCounts::read);
+    let used_regions = &area.regions()[..used];
+    let regions = used_regions.iter().filter_map(RegionCounts::read);
+    let lengths_of_regions = used_regions
+        .iter()
+        .filter_map(|counters| Some((LengthOf::Region(counters.read()?.slot), &counters.lengths)));
     let used = (thread.tasks.load(Ordering::Acquire) as usize).min(MAX_TASKS);
-    let tasks = area.tasks()[..used].iter().filter_map(TaskCounters::read);
+    let used_tasks = &area.tasks()[..used];
+    let tasks = used_tasks.iter().filter_map(TaskCounters::read);
+    let lengths_of_tasks = used_tasks.iter().filter_map(|counters| {
+        Some((LengthOf::Task(counters.read()?.function), &counters.lengths))
+    });
+    let lengths = lengths_of_regions
+        .chain(lengths_of_tasks)
+        .flat_map(|(of, lengths)| lengths.read().map(move |length| numbers(of, length)));
     let tasks = tasks.map(|totals| totals.numbers());
     let lock_waits = area.lock_waits().into_iter().flatten().filter_map(LockWaitCounters::read);
     let open = thread.open_slot.load(Ordering::Acquire).checked_sub(1);
@@ -415,6 +427,7 @@ pub(crate) fn final_state(area: &Area) -> FinalThreadState {
         partners: partners.collect(),
         regions: regions.collect(),
         tasks: tasks.collect(),
+        lengths: lengths.collect(),
         lock_waits: lock_waits.map(|(slot, totals)| totals.numbers(slot)).collect(),
         open: open.map(|slot| (slot, value(&thread.open_stamp))),
         counters: ThreadCounters {

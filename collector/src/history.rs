@@ -10,6 +10,7 @@ use std::time::Duration;
 use plimsoll_calls::{CallClass, CallId};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::clock_anchor::Anchor;
+use plimsoll_wire::lengths::{self, LengthOf};
 use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::ClockKind;
@@ -292,6 +293,16 @@ impl History {
                 self.regions.add(place, &totals);
                 for (number, share) in region.shares() {
                     self.regions.add_share(place, number, &share);
+                }
+            }
+            for (of, length) in last.lengths.iter().filter_map(|it| lengths::of_numbers(*it)) {
+                match of {
+                    LengthOf::Task(function) => self.regions.add_task_length(function, length),
+                    LengthOf::Region(slot) => {
+                        let Some(node) = thread.replay.slot(slot) else { continue };
+                        let place = RegionPlace { node, is_main: thread.is_main };
+                        self.regions.add_region_length(place, length);
+                    }
                 }
             }
         }

@@ -37,6 +37,7 @@ mod event_counts;
 mod exemplars;
 mod history;
 mod instance_reservoir;
+mod length_distribution;
 mod loop_profile;
 mod loop_profiles;
 mod loop_slices;

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::length_distribution::LengthDistribution;
 use crate::profile::NodeId;
 
 /// OpenMP of a process over the whole run. Times are in nanoseconds.
@@ -69,6 +70,8 @@ pub struct RegionProfile {
     pub mpi_ns: u64,
     /// Shares by thread number, each number once.
     pub shares: Vec<ShareProfile>,
+    /// Wall times of the instances.
+    pub lengths: LengthDistribution,
 }
 
 /// Maximum number of thread numbers that a region tells apart. The last number also stands for all
@@ -122,6 +125,8 @@ pub struct TaskProfile {
     pub work_ns: u64,
     /// Longest execution.
     pub longest_ns: u64,
+    /// Wall times of the executions, without the tasks executed inside of them.
+    pub lengths: LengthDistribution,
 }
 
 impl RegionProfile {

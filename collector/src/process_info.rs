@@ -1,6 +1,7 @@
 //! Values that processes and threads provide outside their records.
 
 use plimsoll_wire::increments::MAX_EVENTS;
+use plimsoll_wire::lengths;
 use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::PartnerMessages;
 use plimsoll_wire::teams::{
@@ -26,6 +27,10 @@ pub(crate) struct FinalThreadState {
     /// builds.
     #[serde(default)]
     pub(crate) tasks: Vec<[u64; TaskTotals::NUMBERS]>,
+    /// Durations of tasks and regions that are in no record, as [`lengths::numbers`]. Empty in
+    /// spools of earlier builds.
+    #[serde(default)]
+    pub(crate) lengths: Vec<[u64; lengths::NUMBERS]>,
     /// Waits for locks that are in no record, as [`LockWaitTotals::numbers`]. Empty in spools of
     /// earlier builds.
     #[serde(default)]

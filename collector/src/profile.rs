@@ -4,6 +4,7 @@
 //! Times are nanoseconds of wall time on the thread. Nothing here knows ranks or MPI: phases are
 //! delimited by the global synchronisations that the records name.
 
+pub use crate::length_distribution::LengthDistribution;
 pub use crate::loop_profile::{LoopCluster, LoopInstance, LoopProfile, LoopSlice};
 pub use crate::openmp_profile::{
     LockWaitProfile, MAX_SHARES, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,

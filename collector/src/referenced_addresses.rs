@@ -74,7 +74,7 @@ pub(crate) fn addresses(
         used.addresses.insert(value.totals.function, Detail::Structure);
     }
     for task in regions.tasks() {
-        used.addresses.insert(task.function, Detail::Structure);
+        used.addresses.insert(task.totals.function, Detail::Structure);
     }
     for (routine, account) in threads.iter() {
         used.addresses.entry(routine).or_insert(Detail::Symbol);

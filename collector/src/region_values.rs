@@ -1,8 +1,9 @@
 //! Parallel regions of a process by raw context, the call paths that they are made from, and waits
 //! for locks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use plimsoll_wire::lengths::LengthCount;
 use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::teams::{MAX_SHARES, PathKey, RegionTotals, ShareTotals, TaskTotals};
 
@@ -19,7 +20,7 @@ pub(crate) struct RegionValues {
     /// the run: the paths stay on the stacks.
     callers: HashMap<PathKey, RawId>,
     /// Explicit tasks by the address ids of their functions.
-    tasks: HashMap<u32, TaskTotals>,
+    tasks: HashMap<u32, TaskValue>,
     /// Waits for locks by waiting call and holder, at most [`MAX_VALUES`]; the holders of further
     /// waits are unknown.
     lock_waits: HashMap<LockWaitPlace, LockWaitTotals>,
@@ -47,6 +48,16 @@ pub(crate) struct LockWaitPlace {
 pub(crate) struct RegionValue {
     pub(crate) totals: RegionTotals,
     pub(crate) shares: Vec<ShareTotals>,
+    /// Number of instances by bucket of their duration ([`plimsoll_wire::lengths`]).
+    pub(crate) lengths: BTreeMap<u32, u64>,
+}
+
+/// Executions of tasks with one function.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TaskValue {
+    pub(crate) totals: TaskTotals,
+    /// Number of executions by bucket of their duration ([`plimsoll_wire::lengths`]).
+    pub(crate) lengths: BTreeMap<u32, u64>,
 }
 
 impl RegionValues {
@@ -62,6 +73,7 @@ impl RegionValues {
         let value = self.values.entry(place).or_insert_with(|| RegionValue {
             totals: RegionTotals { instances: 0, ..RegionTotals::default() },
             shares: Vec::new(),
+            lengths: BTreeMap::new(),
         });
         let RegionTotals { path, function, level, .. } = *totals;
         value.totals = RegionTotals { path, function, level, ..value.totals };
@@ -80,12 +92,29 @@ impl RegionValues {
 
     /// Adds explicit tasks. Beyond [`MAX_VALUES`] functions, they have no function.
     pub(crate) fn add_task(&mut self, totals: &TaskTotals) {
-        let is_known = self.tasks.contains_key(&totals.function);
-        let has_room = is_known || self.tasks.len() < MAX_VALUES;
-        let function = if has_room { totals.function } else { 0 };
-        let sums = self.tasks.entry(function).or_default();
+        let function = self.known_task(totals.function);
+        let sums = &mut self.tasks.entry(function).or_default().totals;
         sums.function = function;
         sums.add(totals);
+    }
+
+    /// Adds durations of explicit tasks.
+    pub(crate) fn add_task_length(&mut self, function: u32, length: LengthCount) {
+        let function = self.known_task(function);
+        let lengths = &mut self.tasks.entry(function).or_default().lengths;
+        *lengths.entry(length.bucket).or_default() += length.count;
+    }
+
+    /// Returns the function under which tasks are added.
+    fn known_task(&self, function: u32) -> u32 {
+        let has_room = self.tasks.contains_key(&function) || self.tasks.len() < MAX_VALUES;
+        if has_room { function } else { 0 }
+    }
+
+    /// Adds durations of a region that has been added.
+    pub(crate) fn add_region_length(&mut self, place: RegionPlace, length: LengthCount) {
+        let Some(value) = self.values.get_mut(&place) else { return };
+        *value.lengths.entry(length.bucket).or_default() += length.count;
     }
 
     /// Adds waits for a lock in a call.
@@ -106,9 +135,9 @@ impl RegionValues {
     }
 
     /// Returns the explicit tasks by ascending function.
-    pub(crate) fn tasks(&self) -> Vec<TaskTotals> {
-        let mut all: Vec<TaskTotals> = self.tasks.values().copied().collect();
-        all.sort_unstable_by_key(|it| it.function);
+    pub(crate) fn tasks(&self) -> Vec<&TaskValue> {
+        let mut all: Vec<&TaskValue> = self.tasks.values().collect();
+        all.sort_unstable_by_key(|it| it.totals.function);
         all
     }
 
@@ -148,7 +177,7 @@ impl RegionValues {
         let shares: usize = self.values.values().map(|value| value.shares.capacity()).sum();
         let each = size_of::<(RegionPlace, RegionValue)>() + 1;
         let callers = self.callers.capacity() * (size_of::<(PathKey, RawId)>() + 1);
-        let tasks = self.tasks.capacity() * (size_of::<(u32, TaskTotals)>() + 1);
+        let tasks = self.tasks.capacity() * (size_of::<(u32, TaskValue)>() + 1);
         let lock_waits =
             self.lock_waits.capacity() * (size_of::<(LockWaitPlace, LockWaitTotals)>() + 1);
         let callers = callers + tasks + lock_waits;

@@ -12,6 +12,7 @@ mod intervals;
 
 use plimsoll_calls::CallId;
 use plimsoll_calls::requests::may_complete;
+use plimsoll_wire::lengths::LengthOf;
 use plimsoll_wire::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
 use plimsoll_wire::segment::MAX_SLOTS;
 
@@ -165,6 +166,13 @@ impl Replay {
             Record::Task { totals } => {
                 target.name_function(totals.function);
                 target.regions.add_task(&totals);
+            }
+            Record::Length { of: LengthOf::Task(function), length } => {
+                target.regions.add_task_length(function, length);
+            }
+            Record::Length { of: LengthOf::Region(slot), length } => {
+                let place = self.region(slot, target)?;
+                target.regions.add_region_length(place, length);
             }
             Record::LockWait { slot, totals } => {
                 let place = self.region(slot, target)?;

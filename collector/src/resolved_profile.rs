@@ -7,8 +7,10 @@ pub use thread_locations::aggregate_threads;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_wire::lengths::middle_of;
 use plimsoll_wire::record::PartnerMessages;
-use plimsoll_wire::teams::{PathKey, TaskTotals};
+use plimsoll_wire::record::STAMP_SHIFT;
+use plimsoll_wire::teams::PathKey;
 
 use crate::account::Account;
 use crate::address_table::Addresses;
@@ -24,12 +26,12 @@ use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
     self, ContextTree, CounterProfile, ExemplaryMessage, ExemplaryMessages, InstanceRow,
-    InstanceRows, LockWaitProfile, LoopProfile, NodeId, NodeValue, OpenMpProfile, PartnerValue,
-    PhaseProfile, RegionProfile, ShareProfile, Subgroup, TaskProfile, TemporalTreeKey,
-    TemporalTreeProfile, ThreadProfile, WorkerProfile,
+    InstanceRows, LengthDistribution, LockWaitProfile, LoopProfile, NodeId, NodeValue,
+    OpenMpProfile, PartnerValue, PhaseProfile, RegionProfile, ShareProfile, Subgroup, TaskProfile,
+    TemporalTreeKey, TemporalTreeProfile, ThreadProfile, WorkerProfile,
 };
 use crate::raw_tree::Tree;
-use crate::region_values::{RegionPlace, RegionValue, RegionValues};
+use crate::region_values::{RegionPlace, RegionValue, RegionValues, TaskValue};
 use crate::sample_series::{Series, SeriesExporter};
 use crate::temporal::{KeyInterner, to_user_terms};
 use crate::thread_accounts::ThreadAccounts;
@@ -514,7 +516,7 @@ impl FinishedRun<'_> {
             self.add_region(region, value);
         }
         let regions = regions.into_values().collect();
-        let tasks = self.regions.tasks().iter().map(|totals| self.task(totals)).collect();
+        let tasks = self.regions.tasks().iter().map(|task| self.task(task)).collect();
         let lock_waits = self.lock_waits(contexts);
         OpenMpProfile { runtime, regions, tasks, lock_waits, unmeasured }
     }
@@ -537,7 +539,8 @@ impl FinishedRun<'_> {
         sums.into_values().collect()
     }
 
-    fn task(&self, totals: &TaskTotals) -> TaskProfile {
+    fn task(&self, task: &TaskValue) -> TaskProfile {
+        let TaskValue { totals, lengths } = task;
         let named = self.addresses.named(totals.function);
         let begin = named.and_then(|named| named.begin.as_ref());
         TaskProfile {
@@ -547,13 +550,28 @@ impl FinishedRun<'_> {
             count: totals.count,
             work_ns: self.rate.ns(totals.work),
             longest_ns: self.rate.ns(totals.longest),
+            lengths: self.distribution(lengths),
         }
+    }
+
+    /// Returns durations by bucket as a distribution in nanoseconds.
+    fn distribution(&self, lengths: &BTreeMap<u32, u64>) -> LengthDistribution {
+        const MORE_BITS: u32 = 10;
+        let mut distribution = LengthDistribution::default();
+        for (bucket, count) in lengths {
+            let ticks = middle_of(*bucket as usize);
+            // A short duration has few stamps: that of many durations is more precise.
+            let ns = self.rate.ns((ticks << MORE_BITS) >> STAMP_SHIFT) >> MORE_BITS;
+            distribution.add(ns, *count);
+        }
+        distribution
     }
 
     /// Adds the instances of a raw context to a region.
     fn add_region(&self, region: &mut RegionProfile, value: &RegionValue) {
         let ns = |stamps| self.rate.ns(stamps);
-        let RegionValue { totals, shares } = value;
+        let RegionValue { totals, shares, lengths } = value;
+        region.lengths.combine(&self.distribution(lengths));
         region.level = region.level.min(totals.level);
         region.threads = region.threads.max(totals.threads);
         region.instances += totals.instances;

@@ -15,6 +15,9 @@ const FACTOR: u32 = 3;
 /// the task in the summary, and part of its overhead in the subject.
 const TASK_TOLERANCE: f64 = 0.35;
 
+/// Maximum median of short pieces, as a multiple of their work.
+const MAX_MEDIAN: f64 = 30.0;
+
 /// Runs `openmp_kinds` of this kind with GCC's runtime, alone, until `check` holds.
 fn kind(kind: &str, threads: u32, factor: u32, check: impl Fn(&Outcome)) {
     let form = Form::OpenMp(Language::C, OpenMpRuntime::Gomp);
@@ -80,7 +83,18 @@ fn short_tasks_and_regions_are_found() {
     // Thousands of tasks or regions per iteration: the run lasts for many sampling periods, so that
     // the call that creates tasks is sampled.
     for (how, thousands) in [("tasks", 100), ("regions", 10)] {
-        kind(how, 2, thousands, assert_largest);
+        kind(how, 2, thousands, |job| {
+            assert_largest(job);
+            let truth = job.truth();
+            let loss = job.summary().losses()[0].field("median_s").as_f64();
+            let median_s = loss.expect("short pieces have a median");
+            // A piece works for a microsecond; a region's begin and end come on top.
+            let shortest_s = truth.number("piece_s") / truth.number("pieces");
+            assert!(median_s > 0.8 * shortest_s, "{median_s} s");
+            assert!(median_s < MAX_MEDIAN * shortest_s, "{median_s} s");
+            let text = job.text();
+            assert!(text.contains("(median)"), "{text}");
+        });
     }
 }
 

@@ -16,6 +16,7 @@ use crate::observed_process::Observed;
 use crate::thread_state::{State, ThreadBlock, add_owned, store_owned};
 use plimsoll_calls::OPENMP_IDLE;
 use plimsoll_wire::clock_anchor::ticks;
+use plimsoll_wire::lengths::LengthOf;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::{MAX_SLOTS, ThreadArea};
 use plimsoll_wire::teams::{MAX_REGIONS, MAX_SHARES, PathKey, RegionCounters, ShareTotals};
@@ -442,6 +443,11 @@ pub fn flush_regions(state: &mut State) {
                 let Some(totals) = counters.share(number) else { continue };
                 let number = number as u32;
                 let fitted = state.stream.write(&Record::Share { slot, number, totals });
+                state.written(fitted);
+            }
+            let of = LengthOf::Region(slot);
+            for length in counters.lengths.read() {
+                let fitted = state.stream.write(&Record::Length { of, length });
                 state.written(fitted);
             }
             state.regions.slots[slot as usize % MAX_SLOTS].region = 0;

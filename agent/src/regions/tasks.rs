@@ -12,6 +12,7 @@ use crate::observed_process::Observed;
 use crate::thread_state::{State, store_owned};
 use plimsoll_calls::{CallClass, CallId, OPENMP_IDLE, STREAM, class};
 use plimsoll_wire::clock_anchor::stamp;
+use plimsoll_wire::lengths::LengthOf;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::ThreadArea;
 use plimsoll_wire::teams::{MAX_TASKS, PathKey};
@@ -208,6 +209,11 @@ pub fn flush_tasks(state: &mut State) {
         if let Some(totals) = counters.read() {
             let fitted = state.stream.write(&Record::Task { totals });
             state.written(fitted);
+            let of = LengthOf::Task(totals.function);
+            for length in counters.lengths.read() {
+                let fitted = state.stream.write(&Record::Length { of, length });
+                state.written(fitted);
+            }
         }
         counters.clear();
     }

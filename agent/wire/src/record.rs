@@ -31,6 +31,7 @@ pub use decoder::{DecodeError, Decoder};
 pub use encoder::Encoder;
 
 use crate::increments::{Counts, MAX_EVENTS};
+use crate::lengths::{LengthCount, LengthOf};
 use crate::lock_waits::LockWaitTotals;
 use crate::sync_id::SyncId;
 use crate::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
@@ -100,6 +101,8 @@ const REGION_TOTALS: u8 = OPENMP;
 const SHARE_TOTALS: u8 = OPENMP | 0x40;
 const GRAFT: u8 = OPENMP | 0x80;
 const TASK_TOTALS: u8 = OPENMP | 0xc0;
+/// Flags of a slot's tag: durations of tasks or regions.
+const LENGTHS: u8 = PARTNER | MESSAGE;
 /// Flags of a slot's tag: waits for a lock.
 const LOCK_WAITS: u8 = PARTNER | 0x40;
 
@@ -320,8 +323,16 @@ pub enum Record<'a> {
         /// Totals of the tasks.
         totals: TaskTotals,
     },
-    /// Waits for locks in calls through a slot while one call path held the lock, since the previous
-    /// such record for the slot and the holder.
+    /// Durations of tasks or of instances of a parallel region, since the previous such record for
+    /// the bucket.
+    Length {
+        /// Construct that the durations belong to.
+        of: LengthOf,
+        /// Bucket of the durations, and their number.
+        length: LengthCount,
+    },
+    /// Waits for locks in calls through a slot while one call path held the lock, since the
+    /// previous such record for the slot and the holder.
     LockWait {
         /// Index into the thread's region table.
         slot: u32,

@@ -7,6 +7,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::lengths::LengthCounters;
 use crate::record::STAMP_SHIFT;
 
 /// Number of entries of a thread's table of regions.
@@ -205,6 +206,8 @@ impl TaskTotals {
 pub struct TaskCounters {
     /// The integers in the order of [`TaskTotals::numbers`]; unused while the count is 0.
     numbers: [AtomicU64; TaskTotals::NUMBERS],
+    /// Distribution of the durations.
+    pub lengths: LengthCounters,
 }
 
 impl TaskCounters {
@@ -216,6 +219,7 @@ impl TaskCounters {
     /// Adds an execution; the duration is in ticks. Only the thread of the area writes.
     #[inline]
     pub fn add(&self, work: u64) {
+        self.lengths.add(work);
         let [_, count, sum, longest] = &self.numbers;
         sum.store(sum.load(Ordering::Relaxed).wrapping_add(work), Ordering::Relaxed);
         if longest.load(Ordering::Relaxed) < work {
@@ -237,6 +241,7 @@ impl TaskCounters {
         for number in self.numbers.iter().filter(|it| it.load(Ordering::Relaxed) != 0) {
             number.store(0, Ordering::Relaxed);
         }
+        self.lengths.clear();
     }
 }
 
@@ -250,6 +255,8 @@ pub struct RegionCounters {
     /// Shares by thread number: the integers after slot and number, in the order of
     /// [`ShareTotals::numbers`].
     shares: [[AtomicU64; ShareTotals::NUMBERS - 2]; MAX_SHARES],
+    /// Distribution of the instances' times from begin to end.
+    pub lengths: LengthCounters,
 }
 
 /// Totals of an entry in stamps.
@@ -275,6 +282,7 @@ impl RegionCounters {
     /// Adds one instance of a region; times in ticks. Only the thread of the area writes.
     #[inline]
     pub fn add(&self, threads: u32, elapsed: u64, work: u64, max_work: u64) {
+        self.lengths.add(elapsed);
         let team = u64::from(threads.max(1));
         let most = &self.totals[3];
         if most.load(Ordering::Relaxed) < team {
@@ -324,6 +332,7 @@ impl RegionCounters {
             return;
         }
         self.slot.store(0, Ordering::Relaxed);
+        self.lengths.clear();
         for place in self.totals.iter().chain(self.shares.iter().flatten()) {
             // Entries of thread numbers that do not occur take no memory.
             if place.load(Ordering::Relaxed) != 0 {

@@ -261,6 +261,10 @@ fn calls(loss: &Loss) -> String {
     if !each.is_empty() {
         sentence.push_str(&format!(", {} each", each.join(" and ")));
     }
+    if let Some(median_s) = loss.median_s {
+        let pieces = if loss.kind == LossKind::FineGrainedTasks { "tasks" } else { "regions" };
+        sentence.push_str(&format!(", {pieces} of {} (median)", seconds(median_s)));
+    }
     if let Some((label, fraction)) = dominant(loss) {
         sentence.push_str(&format!(", {} of it {}", percent(fraction), words(label)));
     }

@@ -116,6 +116,11 @@ pub(super) fn loss(
             }
         },
         causes,
+        median_s: match finding.kind {
+            LossKind::FineGrainedTasks => totals.openmp.median_of_short_tasks(),
+            LossKind::FineGrainedRegions => totals.openmp.median_of_region(finding.symptom),
+            _ => None,
+        },
         holders: finding.holders.iter().map(holder).collect(),
         waits_for: chain.waits_for.clone(),
         node: finding.place.as_ref().map(|place| place.host.clone()),

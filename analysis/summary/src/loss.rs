@@ -125,6 +125,10 @@ pub struct Loss {
     pub symptom: Symptom,
     /// Causes of the loss, by falling share.
     pub causes: Vec<Cause>,
+    /// Median duration of the tasks or regions that are too short, in seconds; `None` for other
+    /// kinds.
+    #[serde(default)]
+    pub median_s: Option<f64>,
     /// Call paths that have the lock while others wait for it, by falling share; those with small
     /// shares are left out. Empty for other kinds, and for locks outside of OpenMP.
     #[serde(default)]

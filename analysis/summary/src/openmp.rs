@@ -45,6 +45,9 @@ pub struct Region {
     pub instances: u64,
     /// Wall time from begin to end.
     pub elapsed_s: f64,
+    /// Median wall time of an instance, within 15 %; `None` in summaries of earlier versions.
+    #[serde(default)]
+    pub median_s: Option<f64>,
     /// Wall time of each instance times its threads.
     pub thread_s: f64,
     /// Work of all threads: their shares without waits of OpenMP.
@@ -85,6 +88,9 @@ pub struct Task {
     pub work_s: f64,
     /// Longest execution.
     pub longest_s: f64,
+    /// Median of the executions, within 15 %; `None` in summaries of earlier versions.
+    #[serde(default)]
+    pub median_s: Option<f64>,
 }
 
 /// Shares of the threads with one number.

@@ -89,6 +89,7 @@ impl ReplayCheckpoint {
             | Record::Region { .. }
             | Record::Share { .. }
             | Record::Task { .. }
+            | Record::Length { .. }
             | Record::LockWait { .. } => {}
             Record::Graft { path } => self.graft = path,
         }

@@ -115,6 +115,7 @@ impl Thinning {
             | Record::Region { .. }
             | Record::Share { .. }
             | Record::Task { .. }
+            | Record::Length { .. }
             | Record::LockWait { .. } => {
                 keep(record, 0);
             }

@@ -366,7 +366,7 @@ impl<R: Read + Seek> Digest<R> {
                     let holder = self.processes.values_mut();
                     let holder = holder.into_iter().find(|p| p.threads.contains_key(&end.records));
                     if let Some(process) = holder {
-                        process.ends.insert(end.records, end);
+                        process.ends.insert(end.records, *end);
                     }
                 }
                 Meta::Statuses(_) | Meta::Note(_) | Meta::Round(_) | Meta::Journal { .. } => {}

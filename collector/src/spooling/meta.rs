@@ -40,7 +40,7 @@ pub(crate) enum Meta {
     /// A thread was seen for the first time.
     Thread(ThreadMeta),
     /// A thread has ended, or its process has.
-    ThreadEnd(ThreadEnd),
+    ThreadEnd(Box<ThreadEnd>),
     /// States of processes when this value was written.
     Statuses(Vec<Status>),
     /// Note of the collector's user; the last note replaces earlier ones.

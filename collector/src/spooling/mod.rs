@@ -221,7 +221,7 @@ impl Spooling {
     /// Records the end of a thread, or of its process.
     pub(crate) fn end_thread(&mut self, end: ThreadEnd) {
         counted(|| self.spool.end(end.records));
-        self.both(&Meta::ThreadEnd(end));
+        self.both(&Meta::ThreadEnd(Box::new(end)));
     }
 
     /// Replaces the status of a process.

@@ -1,7 +1,8 @@
 //! Parallel regions: their totals, and where the work of the threads of a team hangs.
 
+use plimsoll_wire::lengths::{LengthCount, LengthOf, bucket_of};
 use plimsoll_wire::lock_waits::LockWaitTotals;
-use plimsoll_wire::record::Record;
+use plimsoll_wire::record::{Record, STAMP_SHIFT};
 use plimsoll_wire::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
@@ -65,6 +66,15 @@ fn write_primary(subject: &Subject, code: &Code) {
     w.put(&Record::Share { slot: 3, number: 1, totals: share });
     let task = TaskTotals { function: work, count: 7, work: 21, longest: 5 };
     w.put(&Record::Task { totals: task });
+    let long = bucket_of(40 << STAMP_SHIFT);
+    for (of, bucket, count) in [
+        (LengthOf::Task(work), bucket_of(3 << STAMP_SHIFT), 4),
+        (LengthOf::Task(work), long, 3),
+        (LengthOf::Region(3), long, 5),
+    ] {
+        let length = LengthCount { bucket: bucket as u32, count };
+        w.put(&Record::Length { of, length });
+    }
 }
 
 /// Writes what a thread of the pool records: a share, and the wait for the next one.
@@ -99,6 +109,13 @@ fn assert_profile(subject: &Subject) {
     assert_eq!(region.shares.iter().map(|it| stamps(it.work_ns)).collect::<Vec<_>>(), [90, 50]);
     let [task] = &profile.openmp.tasks[..] else { panic!("{:#?}", profile.openmp) };
     assert_eq!((task.count, stamps(task.work_ns), stamps(task.longest_ns)), (7, 21, 5));
+
+    let assert_near = |median_ns: Option<u64>, stamps: u64| {
+        let median = median_ns.expect("there are durations") as f64 / STAMP_NS as f64;
+        assert!((median / stamps as f64 - 1.0).abs() < 0.15, "{median} stamps, not {stamps}");
+    };
+    assert_near(task.lengths.median_ns(), 3);
+    assert_near(region.lengths.median_ns(), 40);
 
     // Both threads work in the outlined function, below the caller of the region.
     let inside = [maker, function("0x2000"), function("0x3000")];
@@ -147,6 +164,8 @@ fn regions_that_are_in_no_record_yet_are_read_from_the_table() {
     assert_eq!((region.instances, region.level, openmp.unmeasured), (1, 1, 2));
     assert_eq!(region.imbalance_ns() / STAMP_NS, 10);
     assert_eq!(region.shares[0].work_ns / STAMP_NS, 40);
+    let median = region.lengths.median_ns().expect("there is one instance") / STAMP_NS;
+    assert!((43..=57).contains(&median), "{median} stamps, not 50");
 }
 
 #[test]

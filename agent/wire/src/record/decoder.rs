@@ -1,12 +1,13 @@
 //! Decoder of records, from untrusted bytes.
 
 use super::{
-    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, GRAFT, IN_CALL, IN_REGION, LOCK_WAITS, LOST,
-    MAX_DEPTH, MESSAGE, Message, OFF_CPU, OFF_CPU_SHIFT, OPENMP, OffCpu, PARTNER, PAUSE,
+    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, GRAFT, IN_CALL, IN_REGION, LENGTHS, LOCK_WAITS,
+    LOST, MAX_DEPTH, MESSAGE, Message, OFF_CPU, OFF_CPU_SHIFT, OPENMP, OffCpu, PARTNER, PAUSE,
     PartnerMessages, REGION_TOTALS, RESUME, RESYNC, Record, SAMPLE, SENT, SHARE_TOTALS, SLOT, SYNC,
     Stamp, TALLY, TASK_TOTALS, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
+use crate::lengths;
 use crate::lock_waits::LockWaitTotals;
 use crate::sync_id::{Subgroup, SyncId};
 use crate::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
@@ -165,6 +166,11 @@ impl Decoder {
                 GRAFT => Record::Graft { path: PathKey(cursor.varint()?) },
                 _ => return Err(DecodeError::UnknownTag(tag)),
             },
+            SLOT if tag & !SLOT == LENGTHS => {
+                let (of, length) =
+                    lengths::of_numbers(cursor.numbers()?).ok_or(DecodeError::Overflow)?;
+                Record::Length { of, length }
+            }
             SLOT if tag & !SLOT == LOCK_WAITS => {
                 let (slot, totals) =
                     LockWaitTotals::of_numbers(cursor.numbers()?).ok_or(DecodeError::Overflow)?;

@@ -2,12 +2,13 @@
 
 use super::PartnerMessages;
 use super::{
-    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, GRAFT, IN_CALL, IN_REGION, LOCK_WAITS, LOST,
-    MESSAGE, OFF_CPU, OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, REGION_TOTALS, RESUME, RESYNC, Record,
-    SAMPLE, SENT, SHARE_TOTALS, SLOT, SYNC, Stamp, TALLY, TASK_TOTALS, TICK, TICK_ADDED,
+    BYTES, COUNT_ESCAPE, COUNTS, Delta, END, EXIT, GRAFT, IN_CALL, IN_REGION, LENGTHS, LOCK_WAITS,
+    LOST, MESSAGE, OFF_CPU, OFF_CPU_SHIFT, OffCpu, PARTNER, PAUSE, REGION_TOTALS, RESUME, RESYNC,
+    Record, SAMPLE, SENT, SHARE_TOTALS, SLOT, SYNC, Stamp, TALLY, TASK_TOTALS, TICK, TICK_ADDED,
     TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
+use crate::lengths;
 use crate::sync_id::SyncId;
 
 /// Writes records into a fixed buffer. Never allocates; a record that does not fit is an error
@@ -168,6 +169,12 @@ impl<'b> Encoder<'b> {
             Record::Task { totals } => {
                 self.byte(SLOT | TASK_TOTALS);
                 for value in totals.numbers() {
+                    self.varint(value);
+                }
+            }
+            Record::Length { of, length } => {
+                self.byte(SLOT | LENGTHS);
+                for value in lengths::numbers(of, length) {
                     self.varint(value);
                 }
             }

@@ -1,6 +1,7 @@
 //! Every record is read back as written, and anything else is refused.
 
 use super::*;
+use crate::lengths::{LengthCount, LengthOf, MAX_BUCKETS};
 use crate::lock_waits::LockWaitTotals;
 use crate::sync_id::Subgroup;
 use crate::teams::{MAX_SHARES, PathKey, RegionTotals, ShareTotals, TaskTotals};
@@ -104,6 +105,10 @@ proptest! {
             },
             Record::Task {
                 totals: TaskTotals { function: common, count: bytes, work: sum, longest: sum >> 2 },
+            },
+            Record::Length {
+                of: if truncated { LengthOf::Region(slot) } else { LengthOf::Task(common) },
+                length: LengthCount { bucket: dropped % MAX_BUCKETS as u32, count: bytes },
             },
             Record::LockWait {
                 slot,

@@ -270,6 +270,7 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         advice: String::new(),
         symptom,
         causes: vec![],
+        median_s: None,
         holders: vec![],
         waits_for: vec![],
         node: None,
@@ -536,6 +537,7 @@ fn openmp() -> OpenMp {
             threads: 2,
             instances: 40,
             elapsed_s: 3.0,
+            median_s: Some(0.02),
             thread_s: 6.0,
             work_s: 4.0,
             imbalance_s: 0.5,
@@ -555,6 +557,7 @@ fn openmp() -> OpenMp {
             count: 100,
             work_s: 0.5,
             longest_s: 0.125,
+            median_s: Some(0.011),
         }],
         unmeasured: 1,
     }
@@ -590,6 +593,7 @@ pub fn maximal() -> Summary {
     summary.losses[0].group = Some(0);
     summary.losses[0].causes[0].group = Some(0);
     for loss in &mut summary.losses {
+        loss.median_s = Some(1.1e-6);
         loss.holders = vec![LockHolder { path: loss.symptom.path.clone(), node: 2, share: 0.6 }];
         loss.waits_for = vec![WaitsFor { ranks: "12".into(), share: 0.87, seconds: 3.2 }];
         loss.origin =

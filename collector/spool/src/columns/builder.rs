@@ -1,6 +1,7 @@
 //! Records in, columns out.
 
 use plimsoll_wire::increments::Counts;
+use plimsoll_wire::lengths;
 use plimsoll_wire::record::{Delta, MAX_DEPTH, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync_id::SyncId;
 
@@ -8,10 +9,10 @@ use super::super::numbers::{fold, put};
 use super::super::payload::Payload;
 use super::super::spool_error::PayloadError;
 use super::{
-    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, GRAFT, IN_REGION, LOCK_WAIT,
-    LOST, MESSAGE, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, REGION, RESUME, RESYNC,
-    SAMPLE, SENT_MESSAGE, SHARE, SLOT, SYNC, TALLY, TALLY_BYTES, TASK, TICK_ADDED, TICK_DROPPED,
-    TRUNCATED, ids,
+    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, GRAFT, IN_REGION, LENGTH,
+    LOCK_WAIT, LOST, MESSAGE, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, REGION, RESUME,
+    RESYNC, SAMPLE, SENT_MESSAGE, SHARE, SLOT, SYNC, TALLY, TALLY_BYTES, TASK, TICK_ADDED,
+    TICK_DROPPED, TRUNCATED, ids,
 };
 
 /// Columns that grow by one record at a time.
@@ -150,6 +151,12 @@ impl Builder {
             Record::Task { totals } => {
                 self.shape(TASK);
                 for number in totals.numbers() {
+                    self.put(Column::Regions, number);
+                }
+            }
+            Record::Length { of, length } => {
+                self.shape(LENGTH);
+                for number in lengths::numbers(of, length) {
                     self.put(Column::Regions, number);
                 }
             }

@@ -86,6 +86,8 @@ const GRAFT: u8 = SHARE + 1;
 const TASK: u8 = GRAFT + 1;
 /// Waits for locks by holder.
 const LOCK_WAIT: u8 = TASK + 1;
+/// Durations of tasks and regions.
+const LENGTH: u8 = LOCK_WAIT + 1;
 
 /// The stamp is absolute: all timed kinds but ticks.
 const RESYNC: u8 = 1;

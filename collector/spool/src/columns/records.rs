@@ -1,6 +1,7 @@
 //! Columns in, records out.
 
 use plimsoll_wire::increments::Counts;
+use plimsoll_wire::lengths;
 use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Message, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync_id::{Subgroup, SyncId};
@@ -10,10 +11,10 @@ use super::super::numbers::{Cursor, unfold};
 use super::super::spool_error::PayloadError;
 use super::ids::Ids;
 use super::{
-    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, GRAFT, IN_REGION, LOCK_WAIT,
-    LOST, MESSAGE, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, REGION, RESUME, RESYNC,
-    SAMPLE, SENT_MESSAGE, SHARE, SLOT, SYNC, TALLY, TALLY_BYTES, TASK, TICK_ADDED, TICK_DROPPED,
-    TICKS, TRUNCATED,
+    COLUMNS, COUNTS, COUNTS_IN_CALL, Column, END, EXIT, EXIT_BYTES, GRAFT, IN_REGION, LENGTH,
+    LOCK_WAIT, LOST, MESSAGE, OFF_CPU, OFF_CPU_SHIFT, PART_EXIT, PARTNER, PAUSE, REGION, RESUME,
+    RESYNC, SAMPLE, SENT_MESSAGE, SHARE, SLOT, SYNC, TALLY, TALLY_BYTES, TASK, TICK_ADDED,
+    TICK_DROPPED, TICKS, TRUNCATED,
 };
 
 /// Reads the records of one payload.
@@ -178,6 +179,11 @@ impl<'a> Records<'a> {
             TASK => {
                 let totals = TaskTotals::of_numbers(self.numbers(Column::Regions)?);
                 Record::Task { totals: totals.ok_or(PayloadError::Overflow)? }
+            }
+            LENGTH => {
+                let (of, length) = lengths::of_numbers(self.numbers(Column::Regions)?)
+                    .ok_or(PayloadError::Overflow)?;
+                Record::Length { of, length }
             }
             LOCK_WAIT => {
                 let (slot, totals) = LockWaitTotals::of_numbers(self.numbers(Column::Regions)?)

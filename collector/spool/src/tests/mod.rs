@@ -8,6 +8,7 @@ mod programs;
 mod thinning;
 
 use plimsoll_wire::increments::{Counts, MAX_EVENTS};
+use plimsoll_wire::lengths::{LengthCount, LengthOf, MAX_BUCKETS};
 use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::{Delta, MAX_DEPTH, Message, OffCpu, PartnerMessages, Record, Stamp};
 use plimsoll_wire::sync_id::{Subgroup, SyncId};
@@ -43,6 +44,7 @@ impl Owned {
             Record::Region { slot, totals } => Record::Region { slot, totals },
             Record::Share { slot, number, totals } => Record::Share { slot, number, totals },
             Record::Task { totals } => Record::Task { totals },
+            Record::Length { of, length } => Record::Length { of, length },
             Record::LockWait { slot, totals } => Record::LockWait { slot, totals },
             Record::Graft { path } => Record::Graft { path },
             Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu } => {
@@ -201,6 +203,12 @@ pub(super) fn any_record() -> impl Strategy<Value = Owned> {
         1 => (small(), prop::array::uniform3(number())).prop_map(
             move |(function, [count, work, longest])| {
                 without(Record::Task { totals: TaskTotals { function, count, work, longest } })
+            }
+        ),
+        1 => (small(), any::<bool>(), 0..MAX_BUCKETS as u32, number()).prop_map(
+            move |(id, is_region, bucket, count)| {
+                let of = if is_region { LengthOf::Region(id) } else { LengthOf::Task(id) };
+                without(Record::Length { of, length: LengthCount { bucket, count } })
             }
         ),
         1 => (small(), prop::array::uniform3(number())).prop_map(
