@@ -174,6 +174,16 @@ fn every_construct_gives_the_same_results() {
             let alone = job.clone().run().succeeded();
             let watched = job.watch(Watch::Run).run().succeeded();
             assert_eq!(watched.stdout(), alone.stdout());
+            // In each of three passes. Waits for iterations before the first one are no calls.
+            for (wait, count) in [("GOMP_doacross_wait", 1112.0), ("GOMP_doacross_ull_wait", 23.0)]
+            {
+                // The function in the runtime has the name of the call, and its calls are sampled.
+                let nodes = watched.summary().of_function(wait).nodes;
+                let nodes = nodes.iter().map(|at| &watched.summary().value()["tree"]["nodes"][at]);
+                let counted = nodes.filter(|node| node["calls_exact"] == true);
+                let calls: f64 = counted.map(|node| number(node, "calls")).sum();
+                assert_eq!(calls, 3.0 * count, "{wait}");
+            }
             let tasks = watched.summary().at("/openmp/tasks").as_array().expect("a list");
             let of_fib = |task: &&Value| {
                 task["function"].as_str().is_some_and(|name| name.starts_with("fib._omp_fn"))

@@ -1,7 +1,7 @@
 /* Every construct of OpenMP that calls the runtime, with results that depend on nothing but
  * OMP_NUM_THREADS and OMP_CANCELLATION: tasks that make tasks, reductions over tasks, nested teams,
- * teams of every size, cancellation, ordered sections, locks of both kinds, and fork in a team of
- * one thread. */
+ * teams of every size, cancellation, ordered sections, loops with dependences between iterations,
+ * locks of both kinds, and fork in a team of one thread. */
 #include <errno.h>
 #include <omp.h>
 #include <sys/wait.h>
@@ -58,6 +58,48 @@ static void tasks(void)
 #pragma omp taskwait depend(in : ordered)
     }
     printf("tasks %d %d %d %d\n", number, sum, reduced, ordered);
+}
+
+/* Each iteration waits for earlier ones: in two loops, in loops with unsigned counters, and in more
+ * loops than there are registers for arguments. */
+static void wavefronts(void)
+{
+    enum { ROWS = 24, COLUMNS = 16, DEPTH = 4, REST = 128 };
+    unsigned long long rows = ROWS;
+    static int grid[ROWS + 1][COLUMNS + 1], chain[ROWS + 1], deep[DEPTH + 1][REST];
+#pragma omp parallel for ordered(2) schedule(static, 1)
+    for (int i = 1; i <= ROWS; i++) {
+        for (int j = 1; j <= COLUMNS; j++) {
+#pragma omp ordered depend(sink : i - 1, j) depend(sink : i, j - 1)
+            grid[i][j] = (grid[i - 1][j] * 3 + grid[i][j - 1] + i * j) % 1009;
+#pragma omp ordered depend(source)
+        }
+    }
+#pragma omp parallel for ordered(1) schedule(dynamic, 1)
+    for (unsigned long long i = 1; i <= rows; i++) {
+#pragma omp ordered depend(sink : i - 1)
+        chain[i] = chain[i - 1] * 5 % 1013 + (int)i;
+#pragma omp ordered depend(source)
+    }
+#pragma omp parallel for ordered(8) schedule(static, 1)
+    for (int a = 1; a <= DEPTH; a++)
+        for (int b = 0; b < 2; b++)
+            for (int c = 0; c < 2; c++)
+                for (int d = 0; d < 2; d++)
+                    for (int e = 0; e < 2; e++)
+                        for (int f = 0; f < 2; f++)
+                            for (int g = 0; g < 2; g++)
+                                for (int h = 0; h < 2; h++) {
+                                    int at = ((b << 2 | c << 1 | d) << 4) + (e << 3 | f << 2);
+                                    at += g << 1 | h;
+#pragma omp ordered depend(sink : a - 1, b, c, d, e, f, g, h)
+                                    deep[a][at] = (deep[a - 1][at] * 7 + at + a) % 1019;
+#pragma omp ordered depend(source)
+                                }
+    int sum = 0;
+    for (int at = 0; at < REST; at++)
+        sum += deep[DEPTH][at];
+    printf("wavefronts %d %d %d\n", grid[ROWS][COLUMNS], chain[ROWS], sum);
 }
 
 static void teams(void)
@@ -176,6 +218,7 @@ int main(int argc, char **argv)
         errno = 77;
         tasks();
         teams();
+        wavefronts();
         loops();
         locks();
         forks();

@@ -351,6 +351,9 @@ table! {
         // Waits for the team and for tasks.
         GOMP_barrier TeamWait 0 0 _ _ _ _
         GOMP_barrier_cancel TeamWait 0 0 _ _ _ _
+        // One word for each of the nested loops: more than programs have.
+        GOMP_doacross_ull_wait TeamWait 26 0 _ _ _ _
+        GOMP_doacross_wait TeamWait 26 0 _ _ _ _
         GOMP_loop_end TeamWait 0 0 _ _ _ _
         GOMP_loop_end_cancel TeamWait 0 0 _ _ _ _
         GOMP_sections_end TeamWait 0 0 _ _ _ _
