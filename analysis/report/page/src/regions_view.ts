@@ -40,13 +40,14 @@ function regionTable(job: Job, contexts: Contexts, chosen: number): Child {
   };
   return [
     table("Regions, the most idle first",
-      ["Region", "Ranks", "Threads", "Instances", "Mean duration", "Idle", "Uneven", "Scheduling",
+      ["Region", "Ranks", "Threads", "Instances", "Mean duration", "Median", "Idle", "Uneven", "Scheduling",
         "Barriers", "Locks", "MPI in it"],
       regions.slice(0, MAX_LISTED).map((region, index) => [
         h("a", { href: job.link({ view: "ranks", region: index }),
           "aria-current": index === chosen ? "true" : null }, name(region, contexts)),
         rankWords(region.ranks, job.summary.run.ranks), count(region.threads),
         count(region.instances), seconds(region.elapsed_s / Math.max(region.instances, 1)),
+        seconds(region.median_s),
         part(Math.max(region.thread_s - region.work_s, 0), region),
         part(region.load_balance_s, region), part(region.scheduling_s, region),
         part(region.barrier_s, region), part(region.lock_s, region), part(region.mpi_s, region),
@@ -92,11 +93,11 @@ function shares(job: Job, contexts: Contexts, region: Region): Child {
 }
 
 function taskTable(job: Job, tasks: Task[]): Child {
-  return table("Explicit tasks", ["Task", "Ranks", "Executions", "Mean", "Longest", "In all"],
+  return table("Explicit tasks", ["Task", "Ranks", "Executions", "Mean", "Median", "Longest", "In all"],
     tasks.slice(0, MAX_LISTED).map((task) => [
       location(task) ?? task.function ?? "unknown", rankWords(task.ranks, job.summary.run.ranks),
-      count(task.count), seconds(task.work_s / Math.max(task.count, 1)), seconds(task.longest_s),
-      seconds(task.work_s),
+      count(task.count), seconds(task.work_s / Math.max(task.count, 1)),
+      seconds(task.median_s), seconds(task.longest_s), seconds(task.work_s),
     ]));
 }
 

@@ -298,6 +298,7 @@ export interface Region {
   threads: number;
   instances: number;
   elapsed_s: number;
+  median_s?: number | null;
   thread_s: number;
   work_s: number;
   imbalance_s: number;
@@ -318,6 +319,7 @@ export interface Task {
   count: number;
   work_s: number;
   longest_s: number;
+  median_s?: number | null;
 }
 
 export interface OpenMp {

@@ -506,7 +506,7 @@ async function hybrid() {
   const share = (number, work_s) => ({ number, work_s, barrier_s: 0.125, lock_s: 0, mpi_s: 0 });
   const region = (line, node, idle_s) => ({
     node, function: `main._omp_fn.${line}`, file: "/src/solve.c", line, level: 0, ranks: "0-3",
-    threads: 4, instances: 40, elapsed_s: 10, thread_s: 40, work_s: 40 - idle_s, imbalance_s: 2,
+    threads: 4, instances: 40, elapsed_s: 10, median_s: 0.02, thread_s: 40, work_s: 40 - idle_s, imbalance_s: 2,
     max_imbalance_s: 1, scheduling_s: 1, load_balance_s: idle_s - 1, barrier_s: 0.5, lock_s: 0.25,
     mpi_s: 0, shares: [share(0, 9), share(1, 8), share(2, 7), share(3, 4)],
   });
@@ -514,7 +514,7 @@ async function hybrid() {
     runtime: "libgomp.so.1", unmeasured: 3,
     regions: [region(12, 2, 12), region(40, 1, 4)],
     tasks: [{ function: "sort._omp_fn.2", file: null, line: null, ranks: "0", count: 8, work_s: 2,
-      longest_s: 0.75 }],
+      longest_s: 0.75, median_s: 0.125 }],
   };
   return summary;
 }
@@ -532,10 +532,10 @@ test("parallel regions, their threads and tasks are the summary's", async () => 
     assert.match(regions[0], caller);
     const of = (time) => plain(`${seconds(time)} (${percent(time / 40)})`);
     for (const [row, idle] of [[regions[0], 12], [regions[1], 4]]) {
-      assert.ok(plain(row).endsWith(["all ranks", "4", "40", plain(seconds(0.25)), of(idle), of(idle - 1), of(1),
+      assert.ok(plain(row).endsWith(["all ranks", "4", "40", plain(seconds(0.25)), plain(seconds(0.02)), of(idle), of(idle - 1), of(1),
         of(0.5), of(0.25), of(0)].join("")), row);
     }
-    assert.equal(plain(tasks[0]), plain(["sort._omp_fn.2", "rank 0", "8", seconds(0.25), seconds(0.75),
+    assert.equal(plain(tasks[0]), plain(["sort._omp_fn.2", "rank 0", "8", seconds(0.25), seconds(0.125), seconds(0.75),
       seconds(2)].join("")));
     assert.match(plain(await panel.textContent()), /libgomp\.so\.1.*3 instances could not be measured/);
     assert.match(plain(await panel.locator("h3").textContent()), /^Threads of solve\.c:40/);
@@ -625,6 +625,21 @@ test("a cause says whether it is more work or slower work", async () => {
       assert.equal(shown.replaceAll("\u00a0", " "), text);
     });
   }
+});
+
+test("a lock's holders stand with the loss", async () => {
+  const summary = invented({ ranks: 4, contexts: 40 });
+  const [loss] = summary.losses;
+  loss.kind = "lock_contention";
+  const path = loss.symptom.path.slice(0, 2);
+  loss.holders = [{ path, node: 1, share: 0.6 }, { path, node: 2, share: 0.25 }];
+  await on(await made(space.directory, "holders", summary), "", async (page) => {
+    const plain = (text) => text.replaceAll("\u00a0", " ");
+    const shown = page.locator(".card").first().locator("dt:text-is('Held by') + dd");
+    assert.match(plain(await shown.textContent()), /60 % of the waiting.*25 % of the waiting/s);
+    await shown.locator("a").first().click();
+    assert.match(page.url(), /contexts\?.*node=1/);
+  });
 });
 
 test("a page says plainly what it does not have", async () => {
