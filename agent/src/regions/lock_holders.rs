@@ -95,9 +95,18 @@ fn candidates(lock: LockId) -> impl Iterator<Item = &'static LockEntry> {
     (first..first + PROBES).map(|at| &LOCKS[at % MAX_LOCKS])
 }
 
+/// Returns the entry of a lock. The first unused candidate ends the search: entries are taken in
+/// order, and are never given back.
 #[inline]
 fn find(lock: LockId) -> Option<&'static LockEntry> {
-    candidates(lock).find(|entry| entry.lock.load(Ordering::Relaxed) == lock.0)
+    for entry in candidates(lock) {
+        match entry.lock.load(Ordering::Relaxed) {
+            0 => return None,
+            found if found == lock.0 => return Some(entry),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Returns an entry for a lock that has none: an unused one, or the one that was not used for the
