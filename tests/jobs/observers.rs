@@ -66,11 +66,7 @@ fn what_a_program_inherits() {
 fn what_a_rank_sees_of_itself() {
     for mpi in each_mpi() {
         // With arguments, since Open MPI tells programs about theirs in the environment.
-        in_each_way(&Job::ranks("observes", mpi, 2).arguments(&PARTS.join(" ")), |plain, job| {
-            // A descriptor of the measurement that is open for a moment while MPI opens its own
-            // gives these other numbers, in one of ten runs under MPICH.
-            retry_on_noise(|| job.run(), |watched| assert_watched(plain, watched));
-        });
+        assert_unnoticed(&Job::ranks("observes", mpi, 2).arguments(&PARTS.join(" ")));
     }
 }
 
