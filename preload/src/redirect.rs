@@ -56,6 +56,7 @@ struct Tables {
 }
 
 /// A function and the wrapper that its calls are redirected to.
+#[derive(Clone, Copy)]
 pub struct Target {
     /// Symbol of the function.
     pub name: &'static [u8],
@@ -95,13 +96,29 @@ pub fn redirect_calls() {
     }
 }
 
+/// Functions of one MPI that are wrapped.
+struct MpiTargets {
+    /// Definition of MPI_Init, which identifies the MPI.
+    init: usize,
+    targets: Vec<Target>,
+}
+
+/// Functions found by the first lookup in an MPI. A function that the MPI lacks would otherwise be
+/// looked up after each dlopen by Plimsoll's own thread, and at its first lookup that fails the C
+/// library reserves 64 MiB of address space for that thread.
+static FOUND: Mutex<Option<MpiTargets>> = Mutex::new(None);
+
 /// Returns the functions of MPI to be wrapped. Looked up before the loader's list of
 /// modules is locked, since the lookup takes another lock of the loader's first.
 fn targets() -> Vec<Target> {
     let definitions = Definitions::default();
     let definition = |name: &CStr| definitions.next(name, std::ptr::null());
-    if definition(c"MPI_Init").is_none() {
-        return Vec::new();
+    let Some(init) = definition(c"MPI_Init").map(|init| init as usize) else { return Vec::new() };
+    // Never waits for the lock, which a forked child may have inherited.
+    if let Some(found) = FOUND.try_lock()
+        && let Some(found) = found.as_ref().filter(|found| found.init == init)
+    {
+        return found.targets.clone();
     }
     let target = |(id, wrapper): &(CallId, unsafe extern "C-unwind" fn())| {
         let call = &CALLS[usize::from(*id) - 1];
@@ -111,7 +128,11 @@ fn targets() -> Vec<Target> {
         let unbound = Binding::ToDefinition;
         Some(Target { name, version: None, definition, wrapper, unbound })
     };
-    UNEXPORTED.iter().filter_map(target).collect()
+    let targets: Vec<Target> = UNEXPORTED.iter().filter_map(target).collect();
+    if let Some(mut found) = FOUND.try_lock() {
+        *found = Some(MpiTargets { init, targets: targets.clone() });
+    }
+    targets
 }
 
 /// # Safety

@@ -202,6 +202,14 @@ fn threads_of_ours_make_room_for_those_of_the_program() {
 }
 
 #[test]
+fn threads_of_ours_have_no_heap_of_the_c_library() {
+    // Each such heap takes 64 MiB of the address space, which may be limited.
+    let job = watched(&Job::alone("limits").arguments("arenas"));
+    assert!(job.stdout().contains("limits: 0 arenas"), "{}", job.transcript());
+    assert!(job.summary().number("/collection/samples") > 0.0, "{}", job.transcript());
+}
+
+#[test]
 #[ignore = "long: scripts/test --all"]
 fn memory_that_runs_out_ends_the_measurement_and_not_the_program() {
     // An MPI needs some memory itself, also without Plimsoll.

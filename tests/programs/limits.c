@@ -8,6 +8,8 @@
  *   unread          has a pipe without a reader as stderr
  *   stderr          closes descriptor 2 and opens a file, which gets that number
  *   descriptors     closes all unknown descriptors, and opens a file under each number
+ *   arenas          works in the C library, and prints the number of heaps that this has made for
+ *                   threads
  *
  * Limits from the start hold for the program that it executes. Status 0 if none of its own files
  * and descriptors has changed. */
@@ -116,6 +118,44 @@ static void limit_memory(double more)
     fclose(file);
     struct rlimit limit = {(rlim_t)(pages * 4096.0 + more), RLIM_INFINITY};
     setrlimit(RLIMIT_AS, &limit);
+}
+
+/* Returns the number of arenas of glibc's malloc other than the first. Each begins with usable
+ * memory at a multiple of its size; the rest of its address space is reserved. */
+static int arenas(void)
+{
+    enum { ARENA = 64 << 20 };
+    FILE *file = fopen("/proc/self/maps", "r");
+    unsigned long start = 0, end = 0, used = 0, used_end = 0;
+    char may[5] = "", line[600];
+    int count = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%lx-%lx %4s", &start, &end, may) != 3)
+            continue;
+        count += strcmp(may, "---p") == 0 && start == used_end && end == used + ARENA;
+        used = strcmp(may, "rw-p") == 0 && start % ARENA == 0 ? start : 1;
+        used_end = end;
+    }
+    if (file)
+        fclose(file);
+    return count;
+}
+
+static int compare(const void *one, const void *other)
+{
+    return *(const int *)one - *(const int *)other;
+}
+
+/* Lets the C library work until `seconds` of CPU time have passed. */
+static void sort_for(double seconds)
+{
+    static int numbers[100000];
+    clock_t end = clock() + (clock_t)(seconds * CLOCKS_PER_SEC);
+    while (clock() < end) {
+        for (int at = 0; at < 100000; at++)
+            numbers[at] = at * 7919 % 100003;
+        qsort(numbers, 100000, sizeof numbers[0], compare);
+    }
 }
 
 static void have_no_reader(void)
@@ -270,6 +310,11 @@ int main(int argc, char **argv)
         limit_memory(number * 1024);
         /* Several polls of the collector. */
         burn_ms(1500);
+    }
+    if (strcmp(way, "arenas") == 0) {
+        /* Long enough for the names of its functions to be looked up. */
+        sort_for(2);
+        printf("limits: %d arenas\n", arenas());
     }
     if (strcmp(way, "late") == 0)
         limit_size((rlim_t)number);

@@ -17,6 +17,7 @@ pub mod mapping;
 pub mod memory_kind;
 pub mod own;
 pub mod own_files;
+pub mod path_lookup;
 pub mod posix_clocks;
 pub mod quiet;
 pub mod syscalls;

@@ -10,7 +10,7 @@
 //! information counts as missing and is written anew.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, DirEntry, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
@@ -29,6 +29,7 @@ use super::lines::Strings;
 use super::names::Symbols;
 use super::recovered::Recovered;
 use plimsoll_sys::own_files;
+use plimsoll_sys::path_lookup::names_in;
 
 /// Version of the format; to be raised whenever the format changes, or the results for the same
 /// code.
@@ -191,13 +192,15 @@ fn replace(path: &Path, write: impl FnOnce(&mut Own<File>) -> io::Result<()>) ->
 /// Removes unfinished files of dead jobs from a cache folder, and the oldest files beyond
 /// [`MAX_FOLDER_BYTES`].
 pub(super) fn tidy(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder.join(STRUCTURE)) else { return };
+    let folder = folder.join(STRUCTURE);
+    let Ok(names) = names_in(&folder) else { return };
     let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-    let facts = |entry: DirEntry| {
-        let metadata = entry.metadata().ok().filter(|metadata| metadata.is_file())?;
-        Some((metadata.modified().ok()?, metadata.len(), entry.path()))
+    let facts = |path: PathBuf| {
+        let metadata = path.symlink_metadata().ok().filter(|metadata| metadata.is_file())?;
+        Some((metadata.modified().ok()?, metadata.len(), path))
     };
-    for (modified, size, path) in entries.flatten().filter_map(facts) {
+    let paths = names.into_iter().map(|name| folder.join(name));
+    for (modified, size, path) in paths.filter_map(facts) {
         let is_unfinished = path.extension().is_some_and(|extension| extension == UNFINISHED);
         if !is_unfinished {
             files.push((modified, size, path));

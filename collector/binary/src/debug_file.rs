@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Endianness, Object, ObjectSection, ReadRef};
+use plimsoll_sys::path_lookup::real_path;
 
 use super::binary;
 use super::bytes::Bytes;
@@ -60,7 +61,7 @@ pub(super) fn find<'d, R: ReadRef<'d>>(
         candidates.extend(folders.iter().map(|folder| folder.join(&name)));
     }
     if let Some((name, _)) = link
-        && let Ok(path) = path.canonicalize()
+        && let Ok(path) = real_path(path)
         && let Some(folder) = path.parent()
     {
         let name = Path::new(OsStr::from_bytes(name));

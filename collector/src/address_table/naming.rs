@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
+use plimsoll_sys::path_lookup::real_path;
 use plimsoll_sys::vdso::VDSO;
 use plimsoll_wire::segment::ADDRESS_IS_LEAF;
 use serde::{Deserialize, Serialize};
@@ -303,7 +304,7 @@ fn calling_runtime(tables: &dyn Tables) -> String {
     let mut links = paths.filter(|path| file_name(path).starts_with("libgomp"));
     let real = links.find_map(|path| {
         let path = std::path::PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
-        let name = file_name(path.canonicalize().ok()?.as_os_str().as_bytes());
+        let name = file_name(real_path(&path).ok()?.as_os_str().as_bytes());
         (!name.starts_with("libgomp")).then_some(name)
     });
     real.unwrap_or(name)

@@ -2,7 +2,7 @@
 //! that a killed process leaves nothing behind.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::{self, DirEntry, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, IntoInnerError, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_sys::own::Own;
+use plimsoll_sys::path_lookup::names_in;
 
 use super::atomic_write::MAX_NUMBER;
 use plimsoll_summary::error::Error;
@@ -170,17 +171,18 @@ fn descriptor_path(file: &File) -> PathBuf {
 
 /// Removes drafts with names that killed processes of this user have left in a directory.
 fn remove_stale(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if is_stale(&entry).unwrap_or(false) {
+    for name in names_in(directory).unwrap_or_default() {
+        let path = directory.join(&name);
+        if is_stale(&name, &path).unwrap_or(false) {
             // Another process may have removed it first.
-            let _ = fs::remove_file(entry.path());
+            let _ = fs::remove_file(path);
         }
     }
 }
 
-fn is_stale(entry: &DirEntry) -> Option<bool> {
-    let pid = pid_of(&entry.file_name())?;
-    let metadata = entry.path().symlink_metadata().ok()?;
+fn is_stale(name: &OsStr, path: &Path) -> Option<bool> {
+    let pid = pid_of(name)?;
+    let metadata = path.symlink_metadata().ok()?;
     // SAFETY: no preconditions; the signal 0 is none.
     let (user, is_gone) = unsafe { (libc::geteuid(), libc::kill(pid, 0) != 0) };
     let is_gone = is_gone && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
