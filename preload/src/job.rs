@@ -315,7 +315,6 @@ pub fn begin(settings: Settings) {
         sigaction: signals::real_sigaction,
     };
     let rules = labels::read_at_start(&settings);
-    heap::keep_reserve();
     threads::prepare_exit_watch();
     let observed = match observed_process::start(&config) {
         Ok(observed) => observed,
@@ -327,6 +326,7 @@ pub fn begin(settings: Settings) {
             return;
         }
     };
+    heap::keep_reserve();
     threads::watch_first();
     REGIONS.store(settings.regions, Ordering::Relaxed);
     PARTNERS.store(settings.partners, Ordering::Relaxed);
