@@ -187,6 +187,13 @@ mod tests {
     }
 
     #[test]
+    fn copies_to_devices_have_a_label_of_their_own() {
+        for name in ["cudaMemcpyAsync", "cuMemcpyHtoD_v2", "hipMemcpy"] {
+            assert_eq!(label(name, false), Some(Label::Device), "{name}");
+        }
+    }
+
+    #[test]
     fn copies_are_transfers_where_something_communicates() {
         for name in COPIES {
             assert_eq!(label(name, true), Some(Label::MemoryCopy));
