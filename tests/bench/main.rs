@@ -13,6 +13,7 @@ mod handler;
 mod jobs;
 mod large_runs;
 mod life;
+mod node_threads;
 mod page_cost;
 mod ranks;
 mod reduction;
@@ -48,6 +49,8 @@ const PARTS: &[&str] = &[
     "collector-1",
     "collector-16",
     "collector-64",
+    "node-1",
+    "node-64",
     "spooled-1",
     "spooled-16",
     "spooled-64",
@@ -120,6 +123,10 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
             let duration = Duration::from_millis(choose(200, 3000) as u64);
             match kind {
                 "collector" => rings::rows(number as usize, duration, false),
+                "node" => {
+                    let duration = Duration::from_secs(choose(1, 10) as u64);
+                    node_threads::rows(choose(2, 128), number as usize, duration)
+                }
                 "spooled" => rings::rows(number as usize, duration, true),
                 "finalize" => jobs::finalize_rows(number, choose(1, 3)),
                 _ => panic!("there is no part {part}; there are {}", PARTS.join(" ")),
@@ -132,13 +139,16 @@ struct Arguments {
     quick: bool,
     /// Part to measure in this process; `None` in the parent.
     measure: Option<String>,
+    /// Number of threads of this process, which another one observes.
+    observe: Option<usize>,
     json: PathBuf,
     parts: Vec<String>,
 }
 
 fn arguments() -> Result<Arguments, String> {
     let json = target_dir().join("bench").join("table.json");
-    let mut found = Arguments { quick: false, measure: None, json, parts: Vec::new() };
+    let mut found =
+        Arguments { quick: false, measure: None, observe: None, json, parts: Vec::new() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = |what: &str| words.next().ok_or(format!("{what} needs a value"));
@@ -146,6 +156,7 @@ fn arguments() -> Result<Arguments, String> {
             "--quick" => found.quick = true,
             "--json" => found.json = value("--json")?.into(),
             "--measure" => found.measure = Some(value("--measure")?),
+            "--observe" => found.observe = value("--observe")?.parse().ok(),
             option if option.starts_with('-') => return Err(format!("no option {option}")),
             part => found.parts.push(part.to_owned()),
         }
@@ -176,6 +187,10 @@ fn in_child(part: &str, quick: bool) -> Result<Vec<Row>, String> {
 fn run() -> Result<(), String> {
     let arguments = arguments()?;
     let as_json = |rows: &[Row]| Value::from_iter(rows.iter().map(Row::to_json));
+    if let Some(threads) = arguments.observe {
+        node_threads::observe(threads);
+        return Ok(());
+    }
     if let Some(part) = &arguments.measure {
         println!("{}", as_json(&measure(part, arguments.quick)));
         return Ok(());

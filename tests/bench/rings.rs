@@ -13,6 +13,8 @@ use plimsoll_tests::scratch::Scratch;
 use crate::row::Row;
 use crate::watched::{self, inside, interrupt};
 
+/// Pause of a thread between two samples.
+const PAUSE: Duration = Duration::from_millis(4);
 const SUBJECT: &str = "threads that call and return";
 
 /// Measures the collector CPU per sample of `rings` threads, sampled about every 4 ms, over
@@ -36,7 +38,7 @@ pub fn rows(rings: usize, duration: Duration, spooled: bool) -> Vec<Row> {
             let stage = &stage;
             scope.spawn(move || {
                 observed.attach_thread(0);
-                wander(seed as u64, stage);
+                wander(seed as u64, stage, PAUSE);
                 observed.detach_thread();
             });
         }
@@ -44,7 +46,7 @@ pub fn rows(rings: usize, duration: Duration, spooled: bool) -> Vec<Row> {
         let control = scope.spawn(|| {
             let run = |sampling: bool, time: Duration| {
                 let begin = collector.cpu_ns();
-                stage.sampling.store(sampling, Ordering::Relaxed);
+                stage.set_sampling(sampling);
                 thread::sleep(time);
                 collector.cpu_ns() - begin
             };
@@ -56,11 +58,11 @@ pub fn rows(rings: usize, duration: Duration, spooled: bool) -> Vec<Row> {
             let before = stage.samples.load(Ordering::Relaxed);
             let busy_ns = run(true, duration) + run(false, rest);
             let samples = stage.samples.load(Ordering::Relaxed) - before;
-            stage.over.store(true, Ordering::Relaxed);
+            stage.end();
             collector.stop();
             (naming_ns, idle_ns, busy_ns, samples)
         });
-        wander(0, &stage);
+        wander(0, &stage, PAUSE);
         control.join().expect("the control only sleeps")
     });
     let profile = collector.finish(key).expect("it was attached");
@@ -79,14 +81,26 @@ pub fn rows(rings: usize, duration: Duration, spooled: bool) -> Vec<Row> {
 
 /// Control of the threads, and the number of their samples.
 #[derive(Default)]
-struct Stage {
+pub struct Stage {
     sampling: AtomicBool,
     over: AtomicBool,
     samples: AtomicU64,
 }
 
-/// Takes a sample every 4 ms, each in some stack of a tree of calls.
-fn wander(seed: u64, stage: &Stage) {
+impl Stage {
+    /// Lets the threads take samples, or rest.
+    pub fn set_sampling(&self, sampling: bool) {
+        self.sampling.store(sampling, Ordering::Relaxed);
+    }
+
+    /// Lets the threads end.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Takes samples with a `pause` after each, each in some stack of a tree of calls.
+pub fn wander(seed: u64, stage: &Stage, pause: Duration) {
     let mut state = seed * 2 + 1;
     inside(15, &mut || {
         while !stage.over.load(Ordering::Relaxed) {
@@ -95,7 +109,7 @@ fn wander(seed: u64, stage: &Stage) {
                 branch(3, state >> 40);
                 stage.samples.fetch_add(1, Ordering::Relaxed);
             }
-            thread::sleep(Duration::from_millis(4));
+            thread::sleep(pause);
         }
     });
 }

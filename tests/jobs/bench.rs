@@ -20,6 +20,7 @@ fn the_benchmark_prints_a_table_and_writes_it_as_json() {
             "handler-events",
             "handler-hardware",
             "collector-1",
+            "node-4",
             "bytes",
             "reduction",
             "thread-profiles",
@@ -32,7 +33,7 @@ fn the_benchmark_prints_a_table_and_writes_it_as_json() {
     let rows: Value = serde_json::from_slice(&fs::read(&file).expect("the table is written"))
         .expect("the table is JSON");
     let rows = rows.as_array().expect("the table is a list of rows");
-    assert!(rows.len() >= 24, "{rows:?}");
+    assert!(rows.len() >= 28, "{rows:?}");
     for row in rows {
         let name = row["name"].as_str().expect("a row has a name");
         assert!(table.contains(name), "{name} is not in\n{table}");
