@@ -12,6 +12,7 @@ fn assert_nothing_found(job: &Outcome) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn two_burning_ranks_are_balanced_and_efficient() {
     for mpi in each_mpi() {
         let job = Job::ranks("balanced", mpi, 2).arguments("burn 40 10").watch(Watch::Run);
@@ -94,6 +95,7 @@ fn too_few_cores_are_named() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_that_are_bound_to_one_core_are_told_so() {
     if !Mpi::Mpich.available() {
         return;

@@ -107,6 +107,7 @@ fn events_belong_to_the_functions_that_cause_them() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn events_that_the_machine_lacks_are_named_and_the_run_goes_on() {
     if !Mpi::OpenMpi.available() {
         return;

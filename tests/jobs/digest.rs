@@ -30,6 +30,7 @@ fn folder(job: &Outcome) -> PathBuf {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn whoever_reads_it_says_the_same() {
     if !Mpi::OpenMpi.available() {
         return;

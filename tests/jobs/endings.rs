@@ -106,6 +106,7 @@ fn orderly_ends_of_ranks_are_complete() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn ranks_without_finalize_report_what_they_have() {
     for mpi in each_mpi() {
         for (ending, words) in [
@@ -127,6 +128,7 @@ fn ranks_without_finalize_report_what_they_have() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_rank_that_ends_while_others_wait_in_finalize_leaves_a_report_and_delays_nobody() {
     for mpi in each_mpi() {
         for (ending, words) in [

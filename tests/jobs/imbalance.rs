@@ -102,6 +102,7 @@ fn preloaded_by_the_launcher() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn slow_ranks_take_turns_burning() {
     for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
         shown("alternating", mpi, 2, "burn 40 10 3", |job| assert_found(job, "load_imbalance"));

@@ -88,11 +88,13 @@ fn the_inlined_template_that_is_uneven_is_named() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_inlined_internal_procedure_that_is_uneven_is_named() {
     assert_kernel_named(Form::FortranInlined);
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn without_debug_information_its_loop_is_named() {
     assert_loop_named(Form::CxxWithoutDebug, "main");
     assert_loop_named(Form::FortranWithoutDebug, "MAIN__");

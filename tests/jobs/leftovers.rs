@@ -74,6 +74,7 @@ fn after_a_whole_run() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn after_a_run_that_breaks_off() {
     for mpi in each_mpi() {
         for ending in ["mpi_abort", "fault", "terminated", "unfinalized"] {

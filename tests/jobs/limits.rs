@@ -26,6 +26,7 @@ fn each(arguments: &str) -> impl Iterator<Item = Job> {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_limit_on_the_size_of_files_leaves_fewer_threads_to_be_sampled() {
     // A limit of 16 MiB per file leaves room for 15 of 25 threads at a time.
     let job = watched(&Job::alone("limits").arguments("size 16384"));
@@ -82,6 +83,7 @@ fn a_report_that_is_too_large_for_the_limit_harms_nobody() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn lines_that_nobody_reads_harm_nobody() {
     for job in each("unread") {
         // With a warning, which is written on the program's own thread.
@@ -202,6 +204,7 @@ fn threads_of_ours_make_room_for_those_of_the_program() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn threads_of_ours_have_no_heap_of_the_c_library() {
     // Each such heap takes 64 MiB of the address space, which may be limited.
     let job = watched(&Job::alone("limits").arguments("arenas"));

@@ -14,6 +14,7 @@ fn near(value: &Value, truth: f64, within: f64) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn loops_of_a_known_source() {
     if !Mpi::OpenMpi.available() {
         return;

@@ -95,6 +95,7 @@ fn assert_advice_on_polls(loss: &Loss<'_>) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_slow_rank_is_waited_for_in_messages() {
     for (arguments, symptom) in
         [("sleep 40 20 3", "MPI_Sendrecv"), ("sleep 40 20 3 waitall", "MPI_Waitall")]
@@ -327,6 +328,7 @@ fn causes_that_even_each_other_out_are_said_to() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn groups_with_unequal_tasks_are_one_loss() {
     shown("coupled", Mpi::OpenMpi, 8, "sleep 30 20 3", |job| {
         assert_found(job, "group_imbalance");

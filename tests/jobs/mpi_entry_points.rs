@@ -85,6 +85,7 @@ fn a_refused_second_initialisation_changes_nothing() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn never_initialised_it_is_a_program_without_mpi() {
     for mpi in each_mpi() {
         // One rank: a single report holds everything. The run is long compared with its start and

@@ -134,6 +134,7 @@ fn three_nodes_are_named_with_their_ranks() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_rank_without_the_library_keeps_all_nodes_apart() {
     for mpi in each_mpi_on_nodes() {
         let job = imbalance(mpi, 2).shares_cores();

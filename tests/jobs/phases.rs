@@ -132,6 +132,7 @@ fn a_run_of_known_structure_has_its_phases_with_and_without_measured_calls() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn programs_that_differ_have_their_phases_without_measured_calls() {
     if !Mpi::OpenMpi.available() {
         return;
@@ -234,6 +235,7 @@ fn whatever_all_ranks_leave_together_ends_an_instance() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn collective_calls_on_files_windows_and_topologies_end_instances() {
     for mpi in each_mpi() {
         for how in ["ordered", "view", "file", "window", "cart"] {

@@ -182,6 +182,7 @@ fn assert_origins(mpi: Mpi) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn waiting_begins_at_the_slow_rank_under_open_mpi() {
     assert_origins(Mpi::OpenMpi);
 }

@@ -130,6 +130,7 @@ fn a_rank_that_is_slow_by_uneven_threads_says_so() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn who_holds_a_lock_while_others_wait_is_named() {
     for runtime in [OpenMpRuntime::Gomp, OpenMpRuntime::Llvm] {
         if !runtime.available() {
