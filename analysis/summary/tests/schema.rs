@@ -65,7 +65,7 @@ fn another_json_file_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 31] = [
+const ADDED: [&str; 32] = [
     "threads",
     "thread_times",
     "windows",
@@ -78,6 +78,7 @@ const ADDED: [&str; 31] = [
     "late_structure_cpu_s",
     "late_functions",
     "late_samples",
+    "pruned",
     "thread_clusters",
     "biclusters",
     "population",
