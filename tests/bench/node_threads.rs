@@ -1,5 +1,5 @@
 //! CPU time and memory of a node's collector by the number of threads of its ranks: processes of
-//! this program whose threads take samples of themselves.
+//! this program with threads that take samples of themselves.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{self, Child, ChildStdin, Command, Stdio};
@@ -68,7 +68,7 @@ pub fn rows(ranks: usize, threads: usize, duration: Duration) -> Vec<Row> {
     ]
 }
 
-/// A process whose threads are observed.
+/// A process with observed threads.
 struct Rank {
     child: Child,
     commands: ChildStdin,
