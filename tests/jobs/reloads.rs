@@ -7,6 +7,7 @@ use plimsoll_tests::job_lock::lock_shared;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::subject_job::{Job, Watch};
+use serde_json::Value;
 
 fn reloads(way: &str, turns: u32) -> Job {
     reloads_of("reloaded", way, turns)
@@ -47,7 +48,12 @@ fn libraries_beyond_the_table_have_no_other_names() {
     let frames = summary.at("/tree/frames").as_array().expect("frames are a list");
     let modules: Vec<&str> = frames.iter().filter_map(|frame| frame["module"].as_str()).collect();
     assert!(modules.contains(&"[beyond 4095 libraries]"), "{modules:?}");
-    assert!(!modules.contains(&"reloaded.so"), "the name of another: {modules:?}");
+    // A sample may see the loader in the initialisation of a library that has its name.
+    let is_of_another = |frame: &&Value| {
+        frame["module"] == "reloaded.so" && frame["function"] == "work_through_library"
+    };
+    let another = frames.iter().find(is_of_another);
+    assert!(another.is_none(), "the name of another: {another:?}");
 }
 
 #[test]
