@@ -11,7 +11,7 @@ use crate::marks::{self, Markable};
 use crate::modules::{Snapshot, asks_for_caller};
 use crate::plausible::{SIGNAL_RETURN, follows_call};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
-use plimsoll_wire::segment::{ADDRESS_IS_LEAF, Address, MAX_ADDRESSES};
+use plimsoll_wire::segment::{ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF, Address, MAX_ADDRESSES};
 
 /// Number of entries of the hash table: twice the ids, so that probe sequences stay short.
 const TABLE: usize = 2 * MAX_ADDRESSES;
@@ -28,6 +28,8 @@ const MAX_RULES: usize = 8192;
 
 /// Key bit of program counters: the same value may also be a return address.
 const LEAF_KEY: u64 = 1 << 63;
+/// Key bit of declared functions, together with [`LEAF_KEY`].
+const DECLARED_KEY: u64 = 1 << 62;
 
 /// Flag in a payload (id in the low half, rule index plus one above, flags on top): the address is
 /// the kernel's signal return.
@@ -97,11 +99,35 @@ impl Addresses {
         snapshot: &Snapshot,
         scratch: &mut CfiScratch,
     ) -> Result<Interned, Refused> {
-        let key = value | if leaf { LEAF_KEY } else { 0 };
-        match self.find(key) {
+        let flags = if leaf { ADDRESS_IS_LEAF } else { 0 };
+        self.intern_as(value, flags, published, snapshot, scratch)
+    }
+
+    /// Interns the first address of a declared function.
+    pub fn intern_declared(
+        &self,
+        value: u64,
+        published: &Published<'_>,
+        snapshot: &Snapshot,
+        scratch: &mut CfiScratch,
+    ) -> Result<Interned, Refused> {
+        let flags = ADDRESS_IS_LEAF | ADDRESS_IS_DECLARED;
+        self.intern_as(value, flags, published, snapshot, scratch)
+    }
+
+    #[inline]
+    fn intern_as(
+        &self,
+        value: u64,
+        flags: u32,
+        published: &Published<'_>,
+        snapshot: &Snapshot,
+        scratch: &mut CfiScratch,
+    ) -> Result<Interned, Refused> {
+        match self.find(key(value, flags)) {
             Found::Payload(payload) => Ok(Interned::from_payload(payload)),
             Found::Room(_) | Found::Unloaded(..) => {
-                self.enter(key, value, leaf, published, snapshot, scratch)
+                self.enter(value, flags, published, snapshot, scratch)
             }
             Found::Nothing => Err(Refused::NoRoom),
         }
@@ -135,13 +161,13 @@ impl Addresses {
     #[cold]
     fn enter(
         &self,
-        key: u64,
         value: u64,
-        leaf: bool,
+        flags: u32,
         published: &Published<'_>,
         snapshot: &Snapshot,
         scratch: &mut CfiScratch,
     ) -> Result<Interned, Refused> {
+        let (key, leaf) = (key(value, flags), flags & ADDRESS_IS_LEAF != 0);
         let mut payload = 0;
         let mut module_number = 0;
         let mut sensitive = false;
@@ -175,7 +201,6 @@ impl Addresses {
         let mut announce = || match announced {
             Some(id) => Ok(id),
             None => {
-                let flags = if leaf { ADDRESS_IS_LEAF } else { 0 };
                 let id = published.announce(value, module_number, flags)?;
                 announced = Some(id);
                 Ok(id)
@@ -230,8 +255,7 @@ impl Addresses {
             if value < start || value >= end {
                 continue;
             }
-            let leaf = entry.flags.load(Ordering::Relaxed) & ADDRESS_IS_LEAF != 0;
-            if let Some(at) = self.position(value | if leaf { LEAF_KEY } else { 0 }) {
+            if let Some(at) = self.position(key(value, entry.flags.load(Ordering::Relaxed))) {
                 self.entries[at].payload.fetch_or(UNLOADED_PAYLOAD, Ordering::AcqRel);
             }
         }
@@ -244,13 +268,21 @@ impl Addresses {
     }
 }
 
+/// Returns the key of an address with these flags.
+#[inline]
+fn key(value: u64, flags: u32) -> u64 {
+    let leaf = if flags & ADDRESS_IS_LEAF != 0 { LEAF_KEY } else { 0 };
+    let declared = if flags & ADDRESS_IS_DECLARED != 0 { DECLARED_KEY } else { 0 };
+    value | leaf | declared
+}
+
 /// Returns the probe sequence of a key. The first probes lie in the page of the address's stretch
 /// of code, so that a program touches one page of the table per sampled stretch. If that page is
 /// crowded, later probes lie anywhere (Fibonacci hashing; Knuth, TAOCP 3, 6.4).
 #[inline]
 fn probe(key: u64) -> impl Iterator<Item = usize> {
     let spread = |value: u64| (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
-    let address = key & !LEAF_KEY;
+    let address = key & !(LEAF_KEY | DECLARED_KEY);
     let within = ((address as usize & ((1 << STRETCH) - 1)) * PAGE) >> STRETCH;
     let near = spread(address >> STRETCH) * PAGE + within;
     let far = move || spread(key);

@@ -65,6 +65,15 @@ pub struct LiveMark {
     pub passes: u64,
     /// Number of returns through forgotten marks.
     pub strays: u64,
+    /// Place of a return address that is a stub and that awaits the return of a declared function
+    /// ([`crate::regions::declared`]); 0: none.
+    pub awaited_slot: u64,
+    /// Time stamp counter when that function returned; 0: it has not.
+    pub awaited_return: u64,
+    /// `index` and `passes` at that time, without that return.
+    pub index_at_return: u64,
+    /// See `index_at_return`.
+    pub passes_at_return: u64,
 }
 
 /// State of the mark when the thread's current stack was taken.
@@ -245,8 +254,19 @@ pub fn restore_all() {
 /// thread's current one. `compared` is the number by comparison of the two stacks; returns through
 /// the mark can only lower it.
 pub fn limit_common(state: &State, compared: usize) -> usize {
-    let (live, checkpoint) = (state.live(), state.mark_checkpoint);
-    if live.passes == checkpoint.passes {
+    let live = state.live();
+    limited(state, compared, live.index, live.passes)
+}
+
+/// As [`limit_common`], for the stack at the return of a declared function.
+pub fn limit_common_at_return(state: &State, compared: usize) -> usize {
+    let live = state.live();
+    limited(state, compared, live.index_at_return, live.passes_at_return)
+}
+
+fn limited(state: &State, compared: usize, index: u64, passes: u64) -> usize {
+    let checkpoint = state.mark_checkpoint;
+    if passes == checkpoint.passes {
         return compared;
     }
     let at = checkpoint.index;
@@ -257,7 +277,7 @@ pub fn limit_common(state: &State, compared: usize) -> usize {
     }
     // The frame with the mark has not returned, all frames further in have. If the mark has moved
     // beyond the outermost markable frame, only the return of that frame is known.
-    let outside = match usize::try_from(live.index).ok().and_then(|index| index.checked_add(1)) {
+    let outside = match usize::try_from(index).ok().and_then(|index| index.checked_add(1)) {
         Some(outside) => outside,
         None => state.marked.as_slice().iter().position(|frame| frame.stub != 0).unwrap_or(at),
     };
@@ -268,6 +288,41 @@ pub fn limit_common(state: &State, compared: usize) -> usize {
 pub fn note(state: &mut State) {
     let live = state.live();
     state.mark_checkpoint = MarkCheckpoint { index: live.index as usize, passes: live.passes };
+}
+
+/// As [`note`], for the stack at the return of a declared function.
+pub fn note_at_return(state: &mut State) {
+    let live = state.live();
+    state.mark_checkpoint =
+        MarkCheckpoint { index: live.index_at_return as usize, passes: live.passes_at_return };
+}
+
+/// Returns the stub for the innermost return address of a path; `None` if it must not be marked.
+pub fn stub_of_caller(observed: &Observed, bounds: (u64, u64), path: &[Frame]) -> Option<u32> {
+    let markable = observed.markable();
+    let frame = path.last()?;
+    if !observed.marks()
+        || path.iter().any(|frame| markable.is_denied(frame.id))
+        || !may_be_marked(observed, bounds, path.len() - 1, frame)
+    {
+        return None;
+    }
+    match markable.stub(frame.id, frame.address) {
+        Ok(stub) => (stub != 0).then_some(stub),
+        Err(reason) => {
+            observed.disable_marks(reason);
+            None
+        }
+    }
+}
+
+/// Returns whether the return address of frame `index` of a thread's own stack may be replaced.
+fn may_be_marked(observed: &Observed, bounds: (u64, u64), index: usize, frame: &Frame) -> bool {
+    index >= OUTERMOST
+        && frame.return_slot >= bounds.0
+        && frame.return_slot < bounds.1
+        && frame.address >= FIRST_CODE_ADDRESS
+        && !observed.is_own(frame.address)
 }
 
 /// Marks the thread's current stack. The stack has just been unwound, whole or up to the mark, or
@@ -298,11 +353,7 @@ pub fn plant(observed: &Observed, state: &mut State) {
     };
     let mut innermost = Some(live.index as usize).filter(|_| live.return_slot != 0).filter(stands);
     for (index, frame) in marked.iter_mut().enumerate().skip(known) {
-        let can = index >= OUTERMOST
-            && frame.return_slot >= state.stack_bounds.0
-            && frame.return_slot < state.stack_bounds.1
-            && frame.address >= FIRST_CODE_ADDRESS
-            && !observed.is_own(frame.address);
+        let can = may_be_marked(observed, state.stack_bounds, index, frame);
         frame.stub = match can.then(|| markable.stub(frame.id, frame.address)) {
             None => 0,
             Some(Ok(stub)) => stub,

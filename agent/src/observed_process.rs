@@ -35,7 +35,7 @@ mod observed_threads;
 mod shared;
 mod start_error;
 
-pub use listing::Unloading;
+pub use listing::{LoadedFile, Unloading};
 pub use observed_run::Aside;
 use shared::Shared;
 pub use start_error::StartError;
@@ -389,6 +389,18 @@ impl Observed {
             address.flags.fetch_or(ADDRESS_IS_CONSTRUCT, Ordering::Relaxed);
         }
         id
+    }
+
+    /// Interns the first address of a function that a rule declares to synchronise ranks. Samples
+    /// at that address have another id. Returns the id; 0 on failure.
+    pub(crate) fn intern_declared(&self, state: &mut State, entry: u64) -> u32 {
+        self.with_unwinding(state, |unwinding, _| {
+            unwinding
+                .addresses
+                .intern_declared(entry, &unwinding.published, unwinding.snapshot, unwinding.scratch)
+                .map_or(0, |interned| interned.id)
+        })
+        .unwrap_or(0)
     }
 
     /// Runs `work` on the calling thread's state while the handler is excluded, on a stack with

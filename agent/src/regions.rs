@@ -22,6 +22,7 @@ use plimsoll_wire::segment::{MAX_SLOTS, SlotCounters, ThreadArea};
 use plimsoll_wire::sync_id::{SyncId, SyncScope};
 use plimsoll_wire::teams::PathKey;
 
+pub mod declared;
 pub mod lock_holders;
 mod paths;
 pub mod shares;
@@ -44,6 +45,8 @@ pub struct RegionTable {
     /// Pseudo call in which the thread waits between shares of parallel regions; `None` if the
     /// thread has not waited yet.
     idle: Option<Entry>,
+    /// Declared function with an awaited return.
+    awaited: Option<declared::Awaited>,
     /// The share that the thread has executed last.
     last_share: shares::LastShare,
     /// The last wait for a lock.
@@ -72,6 +75,8 @@ struct Slot {
     on_stack: bool,
     /// Whether the path was unwound to the end of the stack.
     whole: bool,
+    /// Index of the outermost frame in a declared function; 0: no frame is in one.
+    declared: u16,
     /// Call path of another thread that the path lies in.
     graft: PathKey,
     /// Name of the whole path, with `graft` and the call.
@@ -139,6 +144,7 @@ impl RegionTable {
         unsafe {
             (&raw mut (*table).open).write(Open::default());
             (&raw mut (*table).idle).write(None);
+            (&raw mut (*table).awaited).write(None);
             (&raw mut (*table).lock_wait).write(lock_holders::LockWait::default());
             (&raw mut (*table).last_share).write(shares::LastShare::NONE);
         };
@@ -230,6 +236,7 @@ fn enter_as(observed: &Observed, state: &mut State, entry: &Entry, measured: Mea
     if state.paused || state.muted {
         return false;
     }
+    declared::settle(observed, state);
     let slot = match measured {
         Measured::Through(slot) => slot,
         Measured::No => return false,
@@ -352,6 +359,19 @@ fn is_next(state: &State, scope: SyncScope) -> bool {
     }
 }
 
+/// Returns the identity of a synchronisation that is being recorded.
+fn sync_id(state: &State, scope: SyncScope) -> SyncId {
+    let of_all = |index: u64| {
+        state.area().thread.synced.store(index + 1, Ordering::Relaxed);
+        SyncId { subgroup: None, index }
+    };
+    match scope {
+        SyncScope::All => of_all(take_index(state)),
+        SyncScope::AllSince(index) => of_all(index),
+        SyncScope::Subgroup(subgroup, index) => SyncId { subgroup: Some(subgroup), index },
+    }
+}
+
 /// Writes the exit record of the call that was open.
 #[cold]
 #[inline(never)]
@@ -376,15 +396,7 @@ fn record_exit(
         // makes the next one begin after the call.
         state.off_cpu.read(observed.descriptors());
     }
-    let of_all = |index: u64| {
-        state.area().thread.synced.store(index + 1, Ordering::Relaxed);
-        SyncId { subgroup: None, index }
-    };
-    let sync = scope.map(|scope| match *scope {
-        SyncScope::All => of_all(take_index(state)),
-        SyncScope::AllSince(index) => of_all(index),
-        SyncScope::Subgroup(subgroup, index) => SyncId { subgroup: Some(subgroup), index },
-    });
+    let sync = scope.map(|scope| sync_id(state, *scope));
     let now = stamp(ticks);
     let duration = now.saturating_sub(stamp(open.entered));
     let record = Record::Exit {

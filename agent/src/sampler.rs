@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use crate::counters;
 use crate::marks::{self, MarkTarget, mark_stubs};
 use crate::observed_process::{self, Observed};
-use crate::regions::{RegionTable, flush_tallies, lie_in};
+use crate::regions::{RegionTable, declared, flush_tallies, lie_in};
 use crate::thread_state::{State, ThreadBlock, add_owned, common_prefix, difference};
 use crate::unwind::{Frame, Frames, Path, Start, Unwinding, WalkEnd, interrupted};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
@@ -99,6 +99,7 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
         // A stub is about to move the thread's mark: nothing on the stack may be changed.
         return;
     }
+    declared::settle(observed, state);
     let now = stamp(now_ticks);
     flush_tallies(state);
     counters::write(observed, state, now, state.regions.open_call().is_some());

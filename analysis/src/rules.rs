@@ -95,8 +95,18 @@ impl Rules {
         if matches!(frame.kind, FrameKind::Loop | FrameKind::Line) {
             return None;
         }
-        let function: Vec<char> = frame.function.chars().collect();
-        let module: Vec<char> = frame.module.chars().collect();
+        self.label_of(&frame.module, &frame.function)
+    }
+
+    /// Returns whether any rule declares functions to be synchronisations.
+    pub fn declare_synchronisations(&self) -> bool {
+        self.0.iter().any(|rule| rule.label == Label::CollectiveSynchronisation)
+    }
+
+    /// Returns the label that the rules give to a function; `None` if no rule matches.
+    pub fn label_of(&self, module: &str, function: &str) -> Option<Label> {
+        let function: Vec<char> = function.chars().collect();
+        let module: Vec<char> = module.chars().collect();
         let fits = |rule: &&Rule| {
             rule.function.fits(&function)
                 && rule.module.as_ref().is_none_or(|glob| glob.fits(&module))

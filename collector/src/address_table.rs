@@ -13,7 +13,9 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
-use plimsoll_wire::segment::{ADDRESS_IS_CONSTRUCT, ADDRESS_IS_LEAF, MAX_ADDRESSES};
+use plimsoll_wire::segment::{
+    ADDRESS_IS_CONSTRUCT, ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF, MAX_ADDRESSES,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{Frame, LateFunction};
@@ -30,7 +32,7 @@ pub(crate) use naming::{Role, locate};
 pub(crate) enum Kind {
     /// Code.
     Code,
-    /// A wrapped call.
+    /// A wrapped call, or a function that a rule declares to synchronise ranks.
     Call,
 }
 
@@ -100,6 +102,8 @@ struct Raw {
     leaf: bool,
     /// Whether the source line of the address is wanted.
     construct: bool,
+    /// Whether the address stands for a declared function as a whole.
+    declared: bool,
     detail: Detail,
 }
 
@@ -141,9 +145,10 @@ impl Addresses {
                     return None;
                 }
                 let (value, module, flags) = tables.address(id)?;
-                let [leaf, construct] =
-                    [ADDRESS_IS_LEAF, ADDRESS_IS_CONSTRUCT].map(|flag| flags & flag != 0);
-                let raw = Raw { value, module, leaf, construct, detail };
+                let [leaf, construct, declared] =
+                    [ADDRESS_IS_LEAF, ADDRESS_IS_CONSTRUCT, ADDRESS_IS_DECLARED]
+                        .map(|flag| flags & flag != 0);
+                let raw = Raw { value, module, leaf, construct, declared, detail };
                 if value < FIRST_CODE_ADDRESS {
                     call(value as CallId)?;
                 }
@@ -155,7 +160,13 @@ impl Addresses {
                 raw
             }
         };
-        Some(if raw.value < FIRST_CODE_ADDRESS { Kind::Call } else { Kind::Code })
+        let is_call = raw.value < FIRST_CODE_ADDRESS || raw.declared;
+        Some(if is_call { Kind::Call } else { Kind::Code })
+    }
+
+    /// Returns whether `id` stands for a function that a rule declares to synchronise ranks.
+    pub(crate) fn is_declared(&self, id: u32) -> bool {
+        self.seen.get(id as usize).and_then(Option::as_ref).is_some_and(|raw| raw.declared)
     }
 
     /// Returns whether `id` was announced as code.

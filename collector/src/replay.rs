@@ -369,13 +369,22 @@ impl Replay {
         let parts = self.pass(now, duration, target);
         let was_open = common == path.depth(target.tree);
         let entry = if was_open { now } else { now.saturating_sub(duration).max(from) };
-        target.set_stack(path.node, common, false, (from, entry, entry));
-        target.leave(path.node, now);
+        let is_declared = target.addresses.is_declared(target.tree.address(path.node));
+        if is_declared {
+            // The frames of the function are those of its calls, which are known already.
+            let caller = target.tree.parent(path.node);
+            target.set_stack(caller, common, false, (now, now, now));
+        } else {
+            target.set_stack(path.node, common, false, (from, entry, entry));
+            target.leave(path.node, now);
+        }
         let between = self.place.between(path, common, target.tree);
         self.work_before(&parts, off_cpu, between, target);
         target.spend_inside(path.node, parts.inside, parts.call);
         if parts.counted {
-            target.account.call(path.node, u64::from(path.clipped == 0), bytes);
+            if !is_declared {
+                target.account.call(path.node, u64::from(path.clipped == 0), bytes);
+            }
             if duration >= target.rate.stamps(LONG_CALL_NS) {
                 let within = duration.min(now.saturating_sub(target.window.begin));
                 target.account.long_call(path.node, within);

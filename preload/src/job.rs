@@ -151,7 +151,7 @@ static INSIDE_MPI_INIT: AtomicBool = AtomicBool::new(false);
 /// Process id of the other process that collects this one; 0 if there is none.
 static COLLECTOR: AtomicU32 = AtomicU32::new(0);
 
-fn get() -> Option<&'static Job> {
+pub fn get() -> Option<&'static Job> {
     observed_process::current()?;
     // SAFETY: set from a leaked box, never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }

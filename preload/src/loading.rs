@@ -14,7 +14,7 @@ use plimsoll_wire::doorbell::Doorbell;
 use crate::guard::guarded;
 use crate::passing_hook;
 use crate::real::Function;
-use crate::{redirect, signals};
+use crate::{job, redirect, signals};
 
 /// Doorbell rung by every call of dlopen; Plimsoll's own thread sleeps on it.
 static NOTED: Doorbell = Doorbell::new();
@@ -102,6 +102,9 @@ pub fn follow(stop: impl Fn() -> bool) {
                 objects = now;
                 observed.notice_modules();
                 redirect::redirect_calls();
+                if let Some(job) = job::get() {
+                    job.declare_functions(observed);
+                }
             }
             look_after_sampling();
             if stop() || NOTED.wait(seen, pause) != seen {

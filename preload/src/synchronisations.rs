@@ -3,14 +3,17 @@
 
 use std::ffi::c_int;
 
-use plimsoll_agent::{observed_process, regions};
+use plimsoll_agent::observed_process::{self, Observed};
+use plimsoll_agent::regions;
+use plimsoll_agent::regions::declared;
+use plimsoll_agent::thread_state::ThreadBlock;
 use plimsoll_calls::requests::{Role, role};
 use plimsoll_calls::{CALLS, Call, CallClass, CallId, id_of};
 use plimsoll_comm::mpi::{HandleFacts, Members, Named, ObjectKind, RequestList};
 use plimsoll_wire::sync_id::{SyncScope, unfollowed};
 
 use crate::job;
-use crate::message::{c_count, communicator};
+use crate::message::{c_count, communicator, succeeded};
 use crate::stubs::Frame;
 
 /// Whether a call, by its id, may synchronise ranks, alone or with another call. Most calls do not.
@@ -186,6 +189,44 @@ pub unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> O
             _ => None,
         }
     }
+}
+
+/// Awaits the return of the declared function around a call that has just returned, if the call is
+/// the function's first one with a communicator: the function synchronises the ranks of that.
+///
+/// # Safety
+/// The frame belongs to a call that has just returned `result` on the thread of `block`.
+#[cold]
+#[inline(never)]
+pub unsafe fn begin_declared(
+    frame: &Frame,
+    block: &ThreadBlock,
+    observed: &Observed,
+    result: isize,
+) {
+    let not_awaited = |state: &mut _| declared::not_awaited(state, frame.return_slot());
+    let (Some(call), Some(facts)) = (block.enter(not_awaited).flatten(), job::handle_facts())
+    else {
+        return;
+    };
+    // SAFETY: the call has returned, and the table gives the type of each argument.
+    let communicator = unsafe {
+        let succeeded = succeeded(frame, result as c_int);
+        communicator(frame, frame.entry()).filter(|_| succeeded)
+    };
+    let Some(communicator) = communicator else { return };
+    if !job::is_main_thread() {
+        if facts.has_others(communicator) {
+            leave_unfollowed(unfollowed::OTHER_THREADS);
+        }
+        return;
+    }
+    if !observed.marks() {
+        leave_unfollowed(unfollowed::DECLARED);
+        return;
+    }
+    let Some(scope) = facts.synchronised(communicator) else { return };
+    block.enter(|state| declared::await_return(observed, state, call, scope));
 }
 
 /// Returns the index of a synchronisation of all ranks that begins on the calling thread.

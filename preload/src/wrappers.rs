@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_agent::regions::lock_holders::{LockId, begin_lock_wait, end_lock_wait};
-use plimsoll_agent::regions::{self, CallKind, Entry};
+use plimsoll_agent::regions::{self, CallKind, Entry, declared};
 use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::{Messages, messages};
 use plimsoll_calls::requests::may_complete;
@@ -198,6 +198,10 @@ unsafe fn note_return(frame: &Frame, result: isize) {
             }
             regions::exit(observed, state, frame.return_slot(), now, bytes, scope, kind);
         });
+        if mpi && declared::exist() {
+            // SAFETY: the call has just returned.
+            unsafe { synchronisations::begin_declared(frame, block, observed, result) };
+        }
     }
     if frame.call() == COMM_CREATE_FROM_GROUP && frame.is_c() && result as c_int == 0 {
         // SAFETY: the fifth argument is the address of the new communicator.

@@ -10,6 +10,7 @@ mod clocks;
 mod clusters;
 mod counters;
 mod deaths;
+mod declared;
 mod digest;
 mod endings;
 mod exports;

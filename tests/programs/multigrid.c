@@ -1,7 +1,8 @@
-/* hypre's BoomerAMG on the 7-point Laplacian of a cube: `multigrid EDGE SOLVES [PRINT]` sets it up
- * and solves SOLVES times with EDGE points in each direction. With few points the ranks mostly
- * communicate; each set-up finds out by polling which ranks need which rows. PRINT is hypre's print
- * level: with 1, each set-up prints a table with one row per level. */
+/* hypre's BoomerAMG on the 7-point Laplacian of a cube: `multigrid EDGE SOLVES [PRINT [SHARE]]`
+ * sets it up and solves SOLVES times with EDGE points in each direction. With few points the ranks
+ * mostly communicate; each set-up finds out by polling which ranks need which rows. PRINT is
+ * hypre's print level: with 1, each set-up prints a table with one row per level. The last rank has
+ * SHARE times as many points as another one (1 by default). */
 #include <HYPRE.h>
 #include <HYPRE_IJ_mv.h>
 #include <HYPRE_parcsr_ls.h>
@@ -70,17 +71,19 @@ static int solve(HYPRE_IJMatrix matrix, HYPRE_IJVector right, HYPRE_IJVector sol
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
-    if (argc != 3 && argc != 4) {
-        fprintf(stderr, "usage: multigrid EDGE SOLVES [PRINT]\n");
+    if (argc < 3 || argc > 5) {
+        fprintf(stderr, "usage: multigrid EDGE SOLVES [PRINT [SHARE]]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     int rank, ranks, edge = atoi(argv[1]), solves = atoi(argv[2]);
-    int print = argc > 3 ? atoi(argv[3]) : 0, iterations = 0;
+    int print = argc > 3 ? atoi(argv[3]) : 0, share = argc > 4 ? atoi(argv[4]) : 1;
+    int iterations = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     HYPRE_BigInt rows = (HYPRE_BigInt)edge * edge * edge;
-    first = rows * rank / ranks;
-    last = rows * (rank + 1) / ranks - 1;
+    const int shares = ranks - 1 + share;
+    first = rows * rank / shares;
+    last = rank + 1 < ranks ? rows * (rank + 1) / shares - 1 : rows - 1;
     HYPRE_Init();
     HYPRE_IJMatrix matrix = laplacian(edge);
     HYPRE_IJVector right = constant(1);

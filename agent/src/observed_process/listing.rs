@@ -12,6 +12,17 @@ use crate::marks::{runtimes, unwinders};
 use crate::modules::{self, LoadedModule, Snapshot};
 use plimsoll_wire::segment::{MAX_MODULES, MAX_PATH, MODULES_OFFSET, ModuleEntry};
 
+/// File of a loaded module.
+#[derive(Clone, Debug)]
+pub struct LoadedFile {
+    /// Path as the loader knows it; the main program's path is resolved.
+    pub path: Vec<u8>,
+    /// GNU build-id, empty if there is none.
+    pub build_id: Vec<u8>,
+    /// Runtime address minus address in the file.
+    pub bias: u64,
+}
+
 impl Observed {
     /// Publishes the map of the loaded modules after libraries may have been loaded, and checks
     /// whether marks are still safe with them.
@@ -22,6 +33,19 @@ impl Observed {
         if let Some(reason) = UnwinderProbe::REAL.reason() {
             self.disable_marks(reason);
         }
+    }
+
+    /// Returns the files of the loaded modules other than this library.
+    pub fn loaded_files(&self) -> Vec<LoadedFile> {
+        let file = |module: &LoadedModule| LoadedFile {
+            path: path(module).into_owned(),
+            build_id: module.build_id.clone(),
+            bias: module.bias,
+        };
+        loader::while_mapped(|| {
+            let loaded = modules::loaded();
+            loaded.iter().filter(|module| !self.is_own(module.start)).map(file).collect()
+        })
     }
 
     /// Publishes the map of the modules loaded now.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{ALIVE, Observed};
 use crate::counters;
-use crate::regions::{discard_tallies, flush_openmp, flush_partners, flush_tallies};
+use crate::regions::{declared, discard_tallies, flush_openmp, flush_partners, flush_tallies};
 use crate::thread_state::ThreadBlock;
 use crate::{sampler, tls, tracer};
 use plimsoll_wire::clock_anchor::stamp_now;
@@ -54,6 +54,7 @@ impl Observed {
     pub fn end(&self, at_last_record: bool) {
         let last = self.with_thread(|state| {
             if !at_last_record {
+                declared::settle(self, state);
                 flush_tallies(state);
                 flush_partners(state);
                 flush_openmp(state);
@@ -95,6 +96,7 @@ impl Observed {
             if state.paused == pause {
                 return;
             }
+            declared::settle(self, state);
             flush_tallies(state);
             state.paused = pause;
             if !pause {

@@ -8,7 +8,7 @@ use crate::cfi::CfiScratch;
 use crate::counters::{self, Counters};
 use crate::offcpu::OffCpuClock;
 use crate::regions::shares::end_idle;
-use crate::regions::{RegionTable, flush_openmp, flush_partners, flush_tallies};
+use crate::regions::{RegionTable, declared, flush_openmp, flush_partners, flush_tallies};
 use crate::room::with_room_on;
 use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
@@ -178,6 +178,7 @@ impl Observed {
             if let Some(schedstat) = state.off_cpu.descriptor() {
                 self.descriptors.release(schedstat.number(), schedstat.is_ours());
             }
+            declared::settle(self, state);
             end_idle(self, state, ticks());
             flush_tallies(state);
             flush_partners(state);

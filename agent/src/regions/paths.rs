@@ -3,6 +3,7 @@
 
 use framehop::x86_64::UnwindRegsX86_64;
 
+use super::declared::{DECLARED, give_up, outermost};
 use super::lock_holders::flush_lock_waits;
 use super::shares::flush_regions;
 use super::tool_events::is_in_runtime;
@@ -12,7 +13,7 @@ use crate::observed_process::Observed;
 use crate::stack_memory::StackMemory;
 use crate::thread_state::{State, add_owned};
 use crate::unwind::{Frame, Start, WalkEnd};
-use plimsoll_calls::STREAM;
+use plimsoll_calls::{CallId, STREAM};
 use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::segment::MAX_SLOTS;
@@ -71,14 +72,16 @@ impl Paths {
 const PROBES: usize = 4;
 
 /// Returns the hash of a call; its first candidate slot is the hash modulo [`MAX_SLOTS`].
-fn first_slot(entry: &Entry) -> usize {
-    let mixed = (entry.return_slot ^ entry.return_address.rotate_left(20))
-        .wrapping_add(u64::from(entry.call));
+fn first_slot(call: CallId, return_slot: u64, return_address: u64) -> usize {
+    let mixed = (return_slot ^ return_address.rotate_left(20)).wrapping_add(u64::from(call));
     (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
 }
 
-fn candidates(entry: &Entry) -> impl Iterator<Item = usize> + use<> {
-    let first = first_slot(entry);
+fn hash(entry: &Entry) -> usize {
+    first_slot(entry.call, entry.return_slot, entry.return_address)
+}
+
+fn candidates(first: usize) -> impl Iterator<Item = usize> + use<> {
     (first..first + PROBES).map(|at| at % MAX_SLOTS)
 }
 
@@ -88,7 +91,7 @@ pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
     if entry.return_slot < state.stack_bounds.0 || entry.return_slot >= state.stack_bounds.1 {
         return find_elsewhere(state, entry);
     }
-    candidates(entry).find(|at| {
+    candidates(hash(entry)).find(|at| {
         let slot = &state.regions.slots[*at];
         let path = state.regions.path(*at);
         slot.call & !STREAM == entry.call
@@ -110,7 +113,7 @@ pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
 #[inline(never)]
 fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
     let mut memory = StackMemory::at(entry.return_slot, state.stack_bounds);
-    candidates(entry).find(|at| {
+    candidates(hash(entry)).find(|at| {
         let slot = &state.regions.slots[*at];
         let path = state.regions.path(*at);
         slot.call & !STREAM == entry.call
@@ -221,32 +224,59 @@ fn store(observed: &Observed, state: &mut State, entry: &Entry, whole: bool) -> 
         call |= STREAM;
     }
     let call_id = observed.with_unwinding(state, |unwinding, _| unwinding.intern_call(call))??;
+    let at =
+        Frame { address: entry.return_address, return_slot: entry.return_slot, ..Frame::default() };
+    store_path(state, StoredCall { call, call_id, at }, whole)
+}
+
+/// A call with a path to be stored.
+pub(super) struct StoredCall {
+    /// Id of the call.
+    pub(super) call: CallId,
+    /// Address id of the call.
+    pub(super) call_id: u32,
+    /// Return address of the call, and its place.
+    pub(super) at: Frame,
+}
+
+/// As [`store`], for an interned call.
+pub(super) fn store_path(state: &mut State, stored: StoredCall, whole: bool) -> Option<usize> {
+    let StoredCall { call, call_id, at: Frame { address, return_slot, .. } } = stored;
+    let first = first_slot(call & !STREAM, return_slot, address);
     if state.found.as_slice().is_empty() {
         return None;
     }
     let same = |at: &usize| {
         let (regions, slot) = (&state.regions, &state.regions.slots[*at]);
         slot.call == call
+            && slot.call_id == call_id
             && slot.graft == state.graft
             && regions.path(*at) == state.found.as_slice()
     };
-    if let Some(at) = candidates(entry).find(same) {
+    if let Some(at) = candidates(first).find(same) {
         return Some(at);
     }
-    let at = match candidates(entry).find(|at| state.regions.slots[*at].call == 0) {
+    let at = match candidates(first).find(|at| state.regions.slots[*at].call == 0) {
         Some(at) => at,
         None => {
             // All candidates are taken: evict them round-robin. Flush first, so that no counts are
             // lost.
             flush_all(state);
-            state.regions.turn = state.regions.turn.wrapping_add(1);
-            (first_slot(entry) + state.regions.turn as usize % PROBES) % MAX_SLOTS
+            let awaited = state.regions.awaited.map(|awaited| usize::from(awaited.slot));
+            loop {
+                state.regions.turn = state.regions.turn.wrapping_add(1);
+                let at = (first + state.regions.turn as usize % PROBES) % MAX_SLOTS;
+                if Some(at) != awaited {
+                    break at;
+                }
+            }
         }
     };
     let frames = state.found.as_slice().len();
     if !state.regions.paths.has_room(state.regions.slots[at].path, frames) {
         // No call is open here, so that no slot is in use.
         flush_all(state);
+        give_up(state);
         state
             .regions
             .slots
@@ -256,12 +286,14 @@ fn store(observed: &Observed, state: &mut State, entry: &Entry, whole: bool) -> 
     }
     let path = state.found.as_slice();
     let (low, high) = state.stack_bounds;
-    let outwards = path.iter().all(|frame| entry.return_slot <= frame.return_slot);
+    let outwards = path.iter().all(|frame| return_slot <= frame.return_slot);
     let on_stack =
-        low <= entry.return_slot && outwards && path.iter().all(|frame| frame.return_slot < high);
+        low <= return_slot && outwards && path.iter().all(|frame| frame.return_slot < high);
     let ids = path.iter().map(|frame| frame.id).chain([call_id]);
     let path_key = ids.fold(state.graft, |key, id| key.then(u64::from(id)));
+    let declared = outermost(path);
     let slot = &mut state.regions.slots[at];
+    slot.declared = if call == DECLARED { 0 } else { declared };
     slot.path = state.regions.paths.keep(slot.path, path);
     (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
     (slot.outwards, slot.on_stack, slot.whole) = (outwards, on_stack, whole);

@@ -183,7 +183,7 @@ pub struct Address {
     pub value: AtomicU64,
     /// Index into the module table plus one; 0 for wrapped calls.
     pub module: AtomicU32,
-    /// [`ADDRESS_IS_LEAF`], [`ADDRESS_IS_CONSTRUCT`].
+    /// [`ADDRESS_IS_LEAF`], [`ADDRESS_IS_CONSTRUCT`], [`ADDRESS_IS_DECLARED`].
     pub flags: AtomicU32,
 }
 
@@ -195,6 +195,10 @@ pub const ADDRESS_IS_LEAF: u32 = 1;
 /// outlined function, or one within the program's call of the runtime. The source line is looked
 /// up, too.
 pub const ADDRESS_IS_CONSTRUCT: u32 = 2;
+
+/// Flag of an address that stands for a function that a rule declares to synchronise ranks: its
+/// first one. In a stack, the address is treated like a wrapped call.
+pub const ADDRESS_IS_DECLARED: u32 = 4;
 
 /// Life cycle of a thread area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,6 +45,9 @@ pub mod unfollowed {
     /// Temporal context trees of further threads, beyond
     /// [`MAX_TEMPORAL_TREES`](super::MAX_TEMPORAL_TREES) live at the same time.
     pub const TEMPORAL_TREES: u32 = 4;
+    /// Returns of functions that a rule declares to synchronise, because return addresses must not
+    /// be replaced.
+    pub const DECLARED: u32 = 8;
 }
 
 /// Returns the level of a synchronisation. A fraction 1/2^l of all indices has level l or higher,

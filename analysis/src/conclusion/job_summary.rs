@@ -181,6 +181,11 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
                 "On rank {ranks} threads other than the one that called MPI_Init took part in \
                  collectives: these end no phases."
             ),
+            unfollowed::DECLARED => format!(
+                "On rank {ranks} the end of a function that a rule declares to synchronise could \
+                 not be measured, since return addresses must not be replaced there: such \
+                 functions end no phases."
+            ),
             _ => format!(
                 "More than {MAX_TEMPORAL_TREES} threads of rank {ranks} lived at the same time: \
                  which of the later ones did alike is not known."

@@ -148,3 +148,15 @@ proptest! {
         prop_assert_eq!(again, rules);
     }
 }
+
+#[test]
+fn only_collective_synchronisations_are_declared() {
+    let rules = rules("*Create = collective_synchronisation\nlib*:hypre_Comm* = communication\n");
+    assert!(rules.declare_synchronisations());
+    assert!(!self::rules("spin = wait_partner\n").declare_synchronisations());
+    let synchronises = Some(Label::CollectiveSynchronisation);
+    assert_eq!(rules.label_of("app", "hypre_CommPkgCreate"), synchronises);
+    // The last rule that matches decides.
+    assert_eq!(rules.label_of("libHYPRE.so", "hypre_CommPkgCreate"), Some(Label::Communication));
+    assert_eq!(rules.label_of("app", "main"), None);
+}

@@ -152,6 +152,15 @@ impl Default for Options {
     }
 }
 
+/// A stretch of a function's code, in addresses of the module's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionPart {
+    /// The code.
+    pub range: std::ops::Range<u64>,
+    /// First address of the function.
+    pub entry: u64,
+}
+
 /// Structure of all modules of a node, as far as it was looked up.
 #[derive(Default)]
 pub struct Structures {
@@ -220,6 +229,17 @@ impl Structures {
             return Ok(known);
         }
         self.ask(module, |module, options, strings| module.symbol(at, options, strings))
+    }
+
+    /// Returns the code of the functions with names that `is_wanted` accepts, split-off parts
+    /// included, in the order of their addresses. Names are those of [`Structures::symbol`].
+    pub fn functions_named(
+        &mut self,
+        module: ModuleId,
+        is_wanted: &mut dyn FnMut(&str) -> bool,
+    ) -> Vec<FunctionPart> {
+        let Self { modules, options, .. } = self;
+        modules[module.0].functions_named(options, is_wanted)
     }
 
     /// Returns the offset of the debug information's unit that describes an address; `None` if the

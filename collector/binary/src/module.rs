@@ -16,7 +16,7 @@ use super::headers::Headers;
 use super::limit::Limit;
 use super::lines::{Debug, Strings};
 use super::names::Symbols;
-use super::{Options, Symbol, nesting};
+use super::{FunctionPart, Options, Symbol, nesting};
 use crate::symbols::{PART, Source, Table, demangle};
 
 /// Maximum number of addresses with stored lines; beyond it all are dropped and looked up again.
@@ -143,6 +143,33 @@ impl Module {
         self.symbols.add(alike, symbol.clone());
         self.note_news();
         Ok(symbol)
+    }
+
+    /// Returns the functions with wanted names. A split-off part without its function is left out.
+    pub(super) fn functions_named(
+        &mut self,
+        options: &Options,
+        is_wanted: &mut dyn FnMut(&str) -> bool,
+    ) -> Vec<FunctionPart> {
+        if self.open(options).is_err() {
+            return Vec::new();
+        }
+        let Some(Some(table)) = &self.table else { return Vec::new() };
+        let mut entries: HashMap<String, u64> = HashMap::new();
+        let mut found = Vec::new();
+        for function in table.functions() {
+            let Some(symbol) = function.name() else { continue };
+            let whole = symbol.split(PART).next().unwrap_or(&symbol);
+            if is_wanted(&demangle(whole)) {
+                if !function.is_part() {
+                    entries.insert(whole.to_owned(), function.range().start);
+                }
+                found.push((function.range(), whole.to_owned()));
+            }
+        }
+        let part = |(range, name): (_, String)| Some((range, *entries.get(&name)?));
+        let parts = found.into_iter().filter_map(part);
+        parts.map(|(range, entry)| FunctionPart { range, entry }).collect()
     }
 
     /// Returns the symbol for an address; `None` if it is not known yet.

@@ -68,7 +68,8 @@ impl Addresses {
         let Some((key, address, module)) = self.find(raw, tables, structures) else {
             return Some(self.name_nowhere(raw));
         };
-        let has_steps = raw.detail == Detail::Structure && !is_outside(&module);
+        // A declared function stands for all of its code, not for its first address.
+        let has_steps = raw.detail == Detail::Structure && !raw.declared && !is_outside(&module);
         if has_steps
             && known
                 .as_ref()

@@ -3,10 +3,46 @@
 use std::sync::atomic::Ordering;
 
 use plimsoll_wire::record::{OffCpu, STAMP_SHIFT};
+use plimsoll_wire::segment::{ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF};
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, short, times, value};
 use crate::profile::SyncReturns;
+
+/// A declared function ends phases like a wrapped call: work before and after it belongs to its
+/// caller, and its own calls keep their contexts.
+#[test]
+fn the_return_of_a_declared_function_ends_an_instance() {
+    let mut subject = Subject::new(1 << 14);
+    let (main, work, inside) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
+    let function = subject.address(0x3000, 1, ADDRESS_IS_LEAF | ADDRESS_IS_DECLARED);
+    let receive = subject.call("MPI_Recv");
+    let mut w = subject.writer(0);
+    for i in 0..3 {
+        let t = BEGIN + i * 1000;
+        w.sample(t + 100, &[main, work]);
+        if i == 0 {
+            w.slot(1, &[main, inside, receive]);
+            w.slot(2, &[main, function]);
+        }
+        w.exit(t + 700, 1, 500, None); // 200 of work, 500 in the call
+        w.exit(t + 900, 2, 0, Some(i)); // 200 between the call and the return
+    }
+    subject.end_at(BEGIN + 3000);
+    let profile = collect(&subject);
+    assert_partition(&profile);
+    let phases = &profile.phases;
+    let found: Vec<_> = phases.iter().map(|it| (it.instances, it.duration_ns / STAMP_NS)).collect();
+    assert_eq!(found, [(1, 900), (2, 2000), (1, 100)]);
+    let ends = phases[1].ends_in.expect("the function ends it");
+    assert_eq!(short(&profile, ends), "app+0x1000>app+0x3000");
+    let receives = "app+0x1000>app+0x3000>MPI_Recv";
+    assert_eq!(value(&profile, &phases[1], receives).exclusive_ns, 1000 * STAMP_NS);
+    assert_eq!(value(&profile, &phases[1], receives).calls, 2);
+    // The stretch from one return to the next sample is the caller's or the sampled function's.
+    let own = value(&profile, &phases[1], "app+0x1000>app+0x3000");
+    assert_eq!((own.exclusive_ns, own.calls), (0, 0), "{:?}", times(&profile, &phases[1]));
+}
 
 /// A subject with some functions and two call sites of MPI_Barrier in main.
 struct Stacks {

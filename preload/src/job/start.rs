@@ -167,6 +167,7 @@ impl Job {
         let node = all_made(&world, world.node())?;
         let meet = || self.meet_node(observed, &world, &node, rank).map_err(|e| e.to_string());
         jointly(&world, &[&node], meet)?;
+        self.declare_functions(observed);
         let holds = !self.state.lock().ranks.is_empty();
         let holders = all_made(&world, world.split(u32::from(!holds)))?;
         self.exchange_clocks(&holders, holds);

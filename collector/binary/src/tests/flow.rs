@@ -112,6 +112,10 @@ fn a_split_off_handler_in_a_loop_is_in_the_loop() {
                 let at = Address::Leaf(cold.unwrap().start);
                 let found = again.structures.function(again.module, at).unwrap();
                 assert_eq!(found.entry, function.entry);
+                let parts =
+                    again.structures.functions_named(again.module, &mut |it| it == "careful");
+                assert_eq!(parts.len(), function.parts.len());
+                assert!(parts.iter().all(|part| part.entry == function.entry));
             }
         }
     }
