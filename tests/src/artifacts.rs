@@ -43,18 +43,21 @@ pub fn target_dir() -> &'static Path {
 }
 
 /// Builds the library and the command, once per test binary, and returns their paths. The release
-/// build is tested, as users run that; cargo's own lock keeps test binaries apart.
+/// build is tested, as users run that, or the profile that `PLIMSOLL_TESTED_PROFILE` names; cargo's
+/// own lock keeps test binaries apart.
 ///
 /// # Panics
 /// If the build fails or does not yield both.
 pub fn artifacts() -> &'static Artifacts {
     static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
     ARTIFACTS.get_or_init(|| {
-        let messages = build(&["--release", "-p", "plimsoll-preload", "-p", "plimsoll"]);
-        let release = target_dir().join("release");
+        let profile =
+            env::var("PLIMSOLL_TESTED_PROFILE").unwrap_or_else(|_| String::from("release"));
+        let messages = build(&["--profile", &profile, "-p", "plimsoll-preload", "-p", "plimsoll"]);
+        let folder = target_dir().join(&profile);
         let found = Artifacts {
-            library: release.join("libplimsoll.so"),
-            command: release.join("plimsoll"),
+            library: folder.join("libplimsoll.so"),
+            command: folder.join("plimsoll"),
         };
         for path in [&found.library, &found.command] {
             assert!(path.exists(), "the build yields no {}:\n{messages}", path.display());
