@@ -82,11 +82,9 @@ impl Process {
         spool: Option<&mut Spooling>,
     ) -> ThreadReader {
         let thread = area.thread();
-        let last_stamp = thread.last_stamp.load(Ordering::Acquire);
         let head = thread.head.load(Ordering::Acquire);
         let tail = thread.tail.load(Ordering::Acquire);
-        let nothing_written = head == tail && last_stamp != 0;
-        let mut born = nothing_written.then_some(last_stamp);
+        let mut born = Some(thread.born.load(Ordering::Relaxed)).filter(|stamp| *stamp != 0);
         let mut replay = Replay::new(born);
         let mut position = tail;
         let mut is_whole = true;

@@ -76,6 +76,7 @@ impl Observed {
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
         thread.tid.store(tid as u32, Ordering::Relaxed);
         thread.last_stamp.store(now, Ordering::Relaxed);
+        thread.born.store(now, Ordering::Relaxed);
         // SAFETY: nothing else uses the block, which is zeroed. The parts of the state that zeros
         // do not initialise are written in place, since the state is too large for the stack. The
         // ring follows its area, and both stay mapped.

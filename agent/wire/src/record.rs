@@ -37,7 +37,7 @@ use crate::sync_id::SyncId;
 use crate::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
 
 /// Version of the format and of the segment that carries it.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Right shift from time stamp counter ticks to stamps: a stamp is about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;

@@ -271,6 +271,8 @@ pub struct Thread {
     pub lock_waits: AtomicU32,
     /// Number of instances of parallel regions that could not be measured.
     pub unmeasured_regions: AtomicU64,
+    /// Stamp from which the thread is observed; 0: unknown.
+    pub born: AtomicU64,
 }
 
 impl Thread {

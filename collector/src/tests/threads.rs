@@ -110,6 +110,25 @@ fn the_slowest_and_the_fastest_thread_are_kept_and_the_rest_is_a_sum() {
 }
 
 #[test]
+fn the_life_of_a_thread_counts_from_its_birth() {
+    let mut subject = Subject::new(1 << 12);
+    let (routine, wait) = (subject.code(0x2000), subject.call("pthread_cond_wait"));
+    subject.writer(0).sample(BEGIN + 1000, &[routine]);
+    // The only records of the thread are those of one long call.
+    subject.area(1).thread.born.store(BEGIN + 200, std::sync::atomic::Ordering::Relaxed);
+    subject.begin_thread(1, routine);
+    let mut w = subject.writer(1);
+    w.slot(0, &[routine, wait]);
+    w.exit(BEGIN + 900, 0, 600, None);
+    w.end(BEGIN + 900);
+    subject.end_at(BEGIN + 1000);
+    let profile = super::collect(&subject);
+    let [location] = &profile.thread_locations.locations[..] else { panic!("{profile:?}") };
+    assert_eq!(time(&profile, location, "pthread_cond_wait"), 600);
+    assert_eq!(location.work_ns / STAMP_NS, 100);
+}
+
+#[test]
 fn sleeping_is_work_and_waiting_is_not() {
     for (call, work) in [("nanosleep", 400), ("pthread_cond_wait", 300)] {
         let profile = collect_with(Aggregation::Key, &THREADS[..1], call);
