@@ -15,8 +15,9 @@ fn main() {
         for (symbol_variant, symbol) in SYMBOLS.iter().enumerate() {
             let mut room = [0; MAX_SYMBOL_BYTES];
             let name = symbol.spell(call, &mut room).to_str().expect("symbols are ASCII");
-            // pthread_mutex_lock has a hook of its own, which leads to its stub.
-            if symbol.belongs_to(call) && name != "pthread_mutex_lock" {
+            // Both have hooks of their own; that of pthread_mutex_lock leads to its stub.
+            let has_hook = matches!(name, "pthread_mutex_lock" | "pthread_create");
+            if symbol.belongs_to(call) && !has_hook {
                 let id = index + 1;
                 let in_c = symbol_variant == 0;
                 let kind = if in_c && call.is_recent() { "unexported_stub" } else { "stub" };

@@ -15,6 +15,7 @@ use crate::counters::Event;
 use crate::marks::marks_disabled::MarksDisabled;
 use crate::marks::{Markable, Marks, mark_stubs};
 use crate::modules;
+use crate::regions::thread_creations::ThreadOrigin;
 use crate::thread_state::{HANDLER_STACK, State, ThreadBlock};
 use crate::timer::tick_ns;
 use crate::tls;
@@ -209,7 +210,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     } else {
         crate::sampler::install(config.sigaction);
     }
-    observed.attach_thread(0);
+    observed.attach_thread(0, ThreadOrigin::default());
     Ok(observed)
 }
 

@@ -27,10 +27,12 @@ pub mod lock_holders;
 mod paths;
 pub mod shares;
 pub mod tasks;
+pub mod thread_creations;
 pub mod tool_events;
 
 use paths::{Paths, StoredPath, find, unwind};
 use tasks::Measured;
+use thread_creations::announce_creations;
 
 /// A thread's table of call paths. Zeroed memory becomes an empty table by [`RegionTable::begin`],
 /// which writes the fields with other initial values.
@@ -39,6 +41,8 @@ pub struct RegionTable {
     paths: Paths,
     dirty: [u16; MAX_SLOTS],
     dirty_count: usize,
+    /// Whether the consumer may not know the slots of creations of threads.
+    creations_unknown: bool,
     /// Round-robin eviction counter, used when all candidate slots of a call are taken.
     turn: u32,
     open: Open,
@@ -188,6 +192,7 @@ impl RegionTable {
         for slot in &mut self.slots {
             slot.announced = false;
         }
+        self.creations_unknown = true;
     }
 }
 
@@ -432,6 +437,9 @@ pub fn flush_tallies(state: &mut State) {
         flush_slot(state, slot);
     }
     state.regions.dirty_count = 0;
+    if state.regions.creations_unknown {
+        announce_creations(state);
+    }
     let last = state.stream.last_stamp();
     if last.saturating_sub(state.partners_written) > PARTNER_STAMPS {
         flush_partners(state);

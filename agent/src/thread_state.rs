@@ -18,6 +18,7 @@ use crate::observed_process;
 use crate::offcpu::OffCpuClock;
 use crate::regions::RegionTable;
 use crate::regions::shares::CallTimes;
+use crate::regions::thread_creations::ThreadOrigin;
 use crate::stack_memory::StackMemory;
 use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
@@ -90,7 +91,10 @@ pub struct State {
     pub ids: [u32; MAX_DEPTH],
     /// Table of wrapped calls by call path.
     pub regions: RegionTable,
-    /// Call path of another thread that the thread's stack lies in.
+    /// Call path that created the thread.
+    pub origin: ThreadOrigin,
+    /// Call path of another thread that the thread's stack lies in: that of the region during a
+    /// share of OpenMP, else that of `origin`.
     pub graft: PathKey,
     /// Such a path as the consumer knows it from the records so far.
     pub announced_graft: PathKey,

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config, Observed};
 use plimsoll_agent::regions::lock_holders::LockId;
+use plimsoll_agent::regions::thread_creations::ThreadOrigin;
 use plimsoll_agent::regions::tool_events::{self, Membership, RuntimePlace, TaskName, WaitKind};
 use plimsoll_agent::thread_state::{State, ThreadBlock};
 use plimsoll_agent::tls;
@@ -129,7 +130,7 @@ fn two_threads_share_a_region(observed: &'static Observed) {
     let worker_has_begun = &*Box::leak(Box::new(Barrier::new(2)));
     let primary_has_ended = &*Box::leak(Box::new(Barrier::new(2)));
     let worker = std::thread::spawn(move || {
-        observed.attach_thread(0);
+        observed.attach_thread(0, ThreadOrigin::default());
         begin_share(observed, team, Membership::new(1, 2));
         worker_has_begun.wait();
         primary_has_ended.wait();

@@ -161,7 +161,7 @@ pub fn from_call_class(class: CallClass, provider: Provider, outer: ContextClass
         CallClass::WaitPartner | CallClass::Region | CallClass::TeamWait => Label::WaitPartner,
         CallClass::WaitResource | CallClass::Sleep if waits => Label::WaitPartner,
         CallClass::WaitResource => Label::WaitResource,
-        CallClass::Sleep | CallClass::TaskCreation => outer.label,
+        CallClass::Sleep | CallClass::TaskCreation | CallClass::ThreadCreation => outer.label,
     }
 }
 

@@ -31,6 +31,9 @@ fn note(class: CallClass) -> &'static str {
             ": parallel regions; the time of the call is the wait for the end of all shares"
         }
         CallClass::TaskCreation => ": creating tasks, work of their creator",
+        CallClass::ThreadCreation => {
+            ": creating threads, work of their creator; counted, not timed"
+        }
         CallClass::Io => "; reads and writes of sockets, pipes and terminals: wait_resource",
         _ => "",
     }

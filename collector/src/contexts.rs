@@ -1,13 +1,15 @@
 //! Conversion of raw contexts to the user's calling contexts: paths begin at `main` or at a
 //! thread's start routine, and calls of one function from several sites of its caller are one
 //! context (except MPI calls, which keep their site). The outlined function of a parallel region is
-//! called by the function that makes the region, on every thread of the team.
+//! called by the function that makes the region, on every thread of the team, and a thread's start
+//! routine by the function that creates the thread.
 
 use std::collections::{HashMap, HashSet};
 
 use plimsoll_calls::{self as calls, Call, CallClass, CallId};
 
 use crate::address_table::{Addresses, Named, Role};
+use crate::graft_makers;
 use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
 use crate::raw_tree::{IdMap, ROOT, RawId, Tree};
 use crate::region_values::RegionValues;
@@ -33,7 +35,8 @@ pub(crate) struct Contexts<'a> {
     /// Set if wrapped calls are not measured. MPI calls are then recognised by the functions that
     /// samples are in.
     only_samples: bool,
-    /// Contexts of the calls that make the regions in which grafted stacks lie, by their roots.
+    /// Contexts of the calls that make the regions or threads in which grafted stacks lie, by the
+    /// roots of these stacks.
     makers: IdMap<RawId, RawId>,
     /// Outermost contexts inside regions, by the contexts of the calls that make the regions.
     outlined: IdMap<RawId, NodeId>,
@@ -57,7 +60,6 @@ impl<'a> Contexts<'a> {
         regions: &RegionValues,
         only_samples: bool,
     ) -> Self {
-        let maker = |(path, root)| Some((root, regions.caller(path)?));
         let role = |raw| addresses.named(tree.address(raw)).map(|named| named.role);
         let entries = tree
             .ids()
@@ -75,13 +77,13 @@ impl<'a> Contexts<'a> {
             known: IdMap::default(),
             entries_of_calls: HashSet::new(),
             only_samples,
-            makers: tree.grafts().filter_map(maker).collect(),
+            makers: graft_makers::makers(tree, regions),
             outlined: IdMap::default(),
         }
     }
 
     /// Returns the user's context of a raw context; `None` if it lies outside `main` or the start
-    /// routine.
+    /// routine of its thread.
     pub(crate) fn node(&mut self, raw: RawId) -> Option<NodeId> {
         Some(self.place(raw)?.inner)
     }
@@ -95,6 +97,9 @@ impl<'a> Contexts<'a> {
         let path = self.tree.path(raw);
         let (maker, begin) = self.outside(raw, &path);
         let mut reached: Option<UserContext> = maker;
+        if begin == path.len() && self.creator(raw).is_some() {
+            reached = None;
+        }
         let mut region = self.makers.get(&self.tree.root(raw)).copied();
         let mut caller = path.get(begin.wrapping_sub(1)).copied().unwrap_or(ROOT);
         let mut in_mpi = false;
@@ -145,11 +150,26 @@ impl<'a> Contexts<'a> {
         let Some(maker) = self.makers.remove(&root) else { return (None, self.begin(path)) };
         let reached = self.place(self.tree.parent(maker));
         self.makers.insert(root, maker);
+        if self.creates_thread(maker) {
+            return (reached, self.begin(path));
+        }
         let share = path.iter().position(|raw| self.is_own(*raw));
         // A runtime that calls back leaves no frame of the library on the stack.
         let outside = || path.iter().take_while(|raw| self.is_outside_share(**raw)).count();
         // Outside of a share nothing is known but the maker.
         (reached, share.map_or_else(outside, |share| share + 1))
+    }
+
+    /// Returns the context of the call that created the thread of a raw context; `None` if that
+    /// call is unknown, or the context lies in a parallel region.
+    fn creator(&self, raw: RawId) -> Option<RawId> {
+        let maker = *self.makers.get(&self.tree.root(raw))?;
+        self.creates_thread(maker).then_some(maker)
+    }
+
+    fn creates_thread(&self, raw: RawId) -> bool {
+        let call = self.named(raw).and_then(|named| self.addresses.frame(named.frame).call);
+        call.and_then(calls::class) == Some(CallClass::ThreadCreation)
     }
 
     /// Whether a raw context at the outer end of a thread's stack is the start of the thread or
@@ -306,13 +326,15 @@ impl<'a> Contexts<'a> {
         })
     }
 
-    /// Returns the outermost context of a thread with the start routine at address id `address`.
-    pub(crate) fn start_routine(&mut self, address: u32) -> NodeId {
+    /// Returns the outermost context of the thread of a raw context, with the start routine at
+    /// address id `address`.
+    pub(crate) fn start_routine(&mut self, address: u32, raw: RawId) -> NodeId {
         let frame = match self.addresses.named(address) {
             Some(named) => self.of_address(named.frame, None),
             None => self.frame(unknown()),
         };
-        self.intern(None, frame, 0)
+        let creator = self.creator(raw).and_then(|creator| self.node(self.tree.parent(creator)));
+        self.intern(creator, frame, 0)
     }
 
     /// Returns the contexts created so far.

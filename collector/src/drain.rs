@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use plimsoll_wire::record::{DecodeError, MAX_RECORD_BYTES};
 use plimsoll_wire::segment::{MAX_THREADS, ThreadState};
+use plimsoll_wire::teams::PathKey;
 
 use crate::attach::Area;
 use crate::collected_process::{Process, Scratch, ThreadReader, ThreadSlot, setting};
@@ -99,10 +100,12 @@ impl Process {
             }
         }
         let routine = thread.start_routine.load(Ordering::Relaxed);
-        let thread = self.history.thread(routine, replay, &self.segment);
+        let origin = PathKey(thread.origin.load(Ordering::Relaxed));
+        let thread = self.history.thread(routine, origin, replay, &self.segment);
         let period = self.segment.process().period_stamps.load(Ordering::Relaxed);
         let stream = spool.zip(self.spool_cursor.as_ref()).map(|(spool, spool_cursor)| {
-            let stream = spool.thread(spool_cursor.process, thread.routine, born, period);
+            let process = spool_cursor.process;
+            let stream = spool.thread(process, thread.routine, origin, born, period);
             if !is_whole {
                 spool.ring(stream, &[]);
             }

@@ -38,27 +38,28 @@ impl EventCounts {
     }
 
     /// Returns the events by the user's contexts, each event in exactly one. `work` is the sampled
-    /// work of the threads, and `outside` names the context for events outside all of the user's.
+    /// work of the threads, and `outside` returns the context for the events of a raw context
+    /// outside all of the user's.
     /// Events in unsampled work are shared out as its time is, but over the whole run.
     pub(crate) fn by_user_context<'c>(
         &self,
         work: impl Iterator<Item = (NodeId, u64)>,
         contexts: &mut Contexts<'c>,
-        outside: impl Fn(&mut Contexts<'c>) -> NodeId,
+        outside: impl Fn(&mut Contexts<'c>, RawId) -> NodeId,
     ) -> BTreeMap<NodeId, Increments> {
         let mut sums: BTreeMap<NodeId, Increments> = BTreeMap::new();
         // In order, so that the same records give the same tree.
         let mut known: Vec<_> = self.values.iter().collect();
         known.sort_unstable_by_key(|(raw, _)| **raw);
         for (raw, increments) in known {
-            let node = contexts.node(*raw).unwrap_or_else(|| outside(contexts));
+            let node = contexts.node(*raw).unwrap_or_else(|| outside(contexts, *raw));
             add(sums.entry(node).or_default(), increments);
         }
         let mut unsampled: BTreeMap<NodeId, Increments> = BTreeMap::new();
         let mut by_pair: Vec<_> = self.unsampled.iter().collect();
         by_pair.sort_unstable_by_key(|(between, _)| **between);
         for ((one, other), increments) in by_pair {
-            let node = contexts.between(*one, *other).unwrap_or_else(|| outside(contexts));
+            let node = contexts.between(*one, *other).unwrap_or_else(|| outside(contexts, *one));
             add(unsampled.entry(node).or_default(), increments);
         }
         let mut worked: BTreeMap<NodeId, u64> = BTreeMap::new();

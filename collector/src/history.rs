@@ -14,7 +14,7 @@ use plimsoll_wire::lengths::{self, LengthOf};
 use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::ClockKind;
-use plimsoll_wire::teams::TaskTotals;
+use plimsoll_wire::teams::{PathKey, TaskTotals};
 
 use crate::address_table::{Addresses, Detail};
 use crate::clock_rate::{Rate, Timeline};
@@ -176,11 +176,13 @@ impl History {
         self.threads = threads;
     }
 
-    /// Registers a new thread. `routine`: address id of its start routine.
+    /// Registers a new thread. `routine`: address id of its start routine; `origin`: name of the
+    /// call path that created the thread.
     pub(crate) fn thread(
         &mut self,
         routine: u32,
-        replay: Replay,
+        origin: PathKey,
+        mut replay: Replay,
         tables: &dyn Tables,
     ) -> ThreadHistory {
         self.threads += 1;
@@ -188,6 +190,7 @@ impl History {
         self.seen += 1;
         let known = self.addresses.is_code(routine, tables);
         let routine = if known { routine } else { 0 };
+        replay.begin_in(self.tree.root_in(origin));
         let temporal_tree = self.temporal_trees.thread(replay.booked());
         ThreadHistory { number, routine, is_main: false, replay, temporal_tree }
     }

@@ -35,6 +35,7 @@ pub mod digest;
 mod drain;
 mod event_counts;
 mod exemplars;
+mod graft_makers;
 mod history;
 mod instance_reservoir;
 mod length_distribution;

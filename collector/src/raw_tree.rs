@@ -4,7 +4,7 @@
 //! Stacks that lie inside a call path of another thread have a root of their own, a *graft*, so
 //! that the tree does not depend on the order in which the records of two threads arrive.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::teams::PathKey;
@@ -34,8 +34,9 @@ struct RawNode {
 pub(crate) struct Tree {
     nodes: Vec<RawNode>,
     children: IdMap<u64, RawId>,
-    /// Grafts by the names of their paths.
-    grafts: FxHashMap<PathKey, RawId>,
+    /// Grafts by the names of their paths. Ordered, so that a digest meets them in the order of the
+    /// job.
+    grafts: BTreeMap<PathKey, RawId>,
     capacity: usize,
 }
 
@@ -43,7 +44,7 @@ impl Tree {
     /// Creates an empty tree that will hold at most `capacity` nodes.
     pub(crate) fn new(capacity: usize) -> Self {
         let root = RawNode { parent: ROOT, address: 0, depth: 0, call_depth: 0, recent: ROOT };
-        Self { nodes: vec![root], children: IdMap::default(), grafts: IdMap::default(), capacity }
+        Self { nodes: vec![root], children: IdMap::default(), grafts: BTreeMap::new(), capacity }
     }
 
     /// Returns the child of `parent` for an address, made if it is new; `None` if the tree is full
@@ -99,7 +100,8 @@ impl Tree {
         node
     }
 
-    /// The roots of stacks that lie inside call paths, with the names of these paths.
+    /// The roots of stacks that lie inside call paths, with the names of these paths, by ascending
+    /// name.
     pub(crate) fn grafts(&self) -> impl Iterator<Item = (PathKey, RawId)> + '_ {
         self.grafts.iter().map(|(path, graft)| (*path, *graft))
     }
@@ -210,7 +212,7 @@ impl Tree {
 
     /// Memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
-        let grafts = self.grafts.capacity() * (size_of::<(PathKey, RawId)>() + 1);
+        let grafts = self.grafts.len() * 2 * size_of::<(PathKey, RawId)>();
         let nodes = self.nodes.capacity() * size_of::<RawNode>();
         (nodes + self.children.capacity() * 20 + grafts) as u64
     }

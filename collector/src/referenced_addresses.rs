@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::account::Account;
 use crate::address_table::{Detail, Samples, Use};
+use crate::graft_makers;
 use crate::phases::Phases;
 use crate::raw_tree::{IdMap, RawId, Tree};
 use crate::region_values::RegionValues;
@@ -69,6 +70,7 @@ pub(crate) fn addresses(
     temporal_trees.passed(tree).into_iter().for_each(|raw| used.path(raw));
     series.nodes().for_each(|raw| used.path(raw));
     regions.callers().for_each(|raw| used.path(raw));
+    graft_makers::makers(tree, regions).into_values().for_each(|raw| used.path(raw));
     for (place, value) in regions.sorted() {
         used.path(place.node);
         used.addresses.insert(value.totals.function, Detail::Structure);

@@ -76,6 +76,14 @@ impl Replay {
         }
     }
 
+    /// Sets the root under which the thread's stacks lie until its records say otherwise. Must be
+    /// called before the first record.
+    pub(crate) fn begin_in(&mut self, root: RawId) {
+        if !self.lost {
+            (self.root, self.place.node) = (root, root);
+        }
+    }
+
     /// Sets the stamp from which the thread's time counts: the begin of the measured run.
     pub(crate) fn begin_at(&mut self, begin: u64) {
         if self.stamp.is_none() {
@@ -178,7 +186,13 @@ impl Replay {
                 let place = self.region(slot, target)?;
                 target.regions.add_lock_wait(place, &totals);
             }
-            Record::Graft { path } => self.root = target.tree.root_in(path),
+            Record::Graft { path } => {
+                self.root = target.tree.root_in(path);
+                if self.place.depth(target.tree) == 0 {
+                    // Time without a stack is charged to the thread where it lies.
+                    self.place.node = self.root;
+                }
+            }
             Record::Sample { stamp, stack, entered, off_cpu, truncated } => {
                 self.sample(stamp, stack, entered, off_cpu, truncated, target)?;
             }

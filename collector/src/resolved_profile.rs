@@ -30,7 +30,7 @@ use crate::profile::{
     OpenMpProfile, PartnerValue, PhaseProfile, RegionProfile, ShareProfile, Subgroup, TaskProfile,
     TemporalTreeKey, TemporalTreeProfile, ThreadProfile, WorkerProfile,
 };
-use crate::raw_tree::Tree;
+use crate::raw_tree::{RawId, Tree};
 use crate::region_values::{RegionPlace, RegionValue, RegionValues, TaskValue};
 use crate::sample_series::{Series, SeriesExporter};
 use crate::temporal::{KeyInterner, to_user_terms};
@@ -130,12 +130,13 @@ impl Partition {
 }
 
 impl Values {
-    /// Adds an account. `outside` names the context for time outside all of the user's.
+    /// Adds an account. `outside` returns the context for the time of a raw context outside all of
+    /// the user's.
     fn add<'c>(
         &mut self,
         account: &Account,
         contexts: &mut Contexts<'c>,
-        outside: impl Fn(&mut Contexts<'c>) -> NodeId,
+        outside: impl Fn(&mut Contexts<'c>, RawId) -> NodeId,
     ) {
         // In order, so that the same records give the same tree.
         let mut values: Vec<_> = account.values().iter().collect();
@@ -155,7 +156,7 @@ impl Values {
                 None if value.time > 0 || value.samples > 0 => {
                     // Its time is somebody's, but its calls are nobody's.
                     let value = Value { calls: 0, bytes: 0, long: 0, ..*value };
-                    self.values.entry(outside(contexts)).or_default().add(&value);
+                    self.values.entry(outside(contexts, *raw)).or_default().add(&value);
                 }
                 None => {}
             }
@@ -163,7 +164,7 @@ impl Values {
         let mut unsampled: Vec<_> = account.unsampled().iter().collect();
         unsampled.sort_unstable();
         for ((one, other), stamps) in unsampled {
-            let node = contexts.between(*one, *other).unwrap_or_else(|| outside(contexts));
+            let node = contexts.between(*one, *other).unwrap_or_else(|| outside(contexts, *one));
             *self.unsampled.entry(node).or_default() += stamps;
         }
     }
@@ -370,7 +371,7 @@ impl FinishedRun<'_> {
             let user = &mut joined[number];
             user.instances += phase.instances;
             user.last_index = user.last_index.max(phase.last_index);
-            user.values.add(&phase.account, contexts, Contexts::main);
+            user.values.add(&phase.account, contexts, |contexts, _| contexts.main());
             numbers.push(number as u32);
         }
         (joined, numbers)
@@ -445,12 +446,12 @@ impl FinishedRun<'_> {
     /// Returns perf events by context.
     fn counters(&self, phases: &[UserPhase], contexts: &mut Contexts<'_>) -> CounterProfile {
         let work = phases.iter().flat_map(|phase| phase.values.work());
-        let main = self.events.main.by_user_context(work, contexts, Contexts::main);
+        let main = self.events.main.by_user_context(work, contexts, |contexts, _| contexts.main());
         let mut others: BTreeMap<NodeId, Increments> = BTreeMap::new();
         let mut routines: Vec<_> = self.events.groups.iter().collect();
         routines.sort_unstable_by_key(|(routine, _)| **routine);
         for (routine, events) in routines {
-            let outside = |contexts: &mut Contexts<'_>| contexts.start_routine(*routine);
+            let outside = |contexts: &mut Contexts<'_>, raw| contexts.start_routine(*routine, raw);
             let mut values = Values::default();
             for (_, account) in self.thread_accounts.iter().filter(|(it, _)| it == routine) {
                 values.add(account, contexts, outside);

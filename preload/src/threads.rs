@@ -2,14 +2,21 @@
 //! are not. Creates Plimsoll's own threads as well.
 
 use std::arch::naked_asm;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use plimsoll_agent::marks::mark_stubs;
 use plimsoll_agent::observed_process;
+use plimsoll_agent::regions::Entry;
+use plimsoll_agent::regions::thread_creations::{ThreadOrigin, begin_creation};
+use plimsoll_calls::CREATE_THREAD;
 use plimsoll_sys::quiet::quietly;
 
 use crate::guard::guarded;
+use crate::this_thread::this_thread;
+use crate::wrappers::REGIONS;
 use crate::{job, signals};
 
 type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
@@ -29,10 +36,11 @@ mod c {
     }
 }
 
-/// Start routine of a new thread and its argument.
+/// Start routine of a new thread and its argument, and the call path that creates the thread.
 struct Begin {
     routine: Routine,
     argument: *mut c_void,
+    origin: ThreadOrigin,
 }
 
 /// Prefixes of the names of libraries that create MPI's helper threads: progress engines, event
@@ -62,6 +70,10 @@ const HELPER_LIBRARIES: [&str; 22] = [
     "libplimsoll",
 ];
 
+/// Prefixes of the names of OpenMP runtimes. The threads of their pools serve regions of all call
+/// paths, and lie in the path of a region while they execute a share of that region.
+const OPENMP_RUNTIMES: [&str; 4] = ["libgomp", "libomp.", "libomp-", "libiomp5"];
+
 /// Creates a thread. If the limit on threads is reached (EAGAIN) while threads of Plimsoll are
 /// running, ends those and tries once more.
 ///
@@ -83,8 +95,8 @@ unsafe fn create_for_program(
     result
 }
 
-/// Hook of pthread_create. Called by the assembly below with the caller's return address, which a
-/// Rust function cannot obtain.
+/// Hook of pthread_create. Called by the assembly below with the place of the caller's return
+/// address and the caller's rbp, which a Rust function cannot obtain.
 ///
 /// # Safety
 /// As pthread_create.
@@ -93,21 +105,38 @@ unsafe extern "C-unwind" fn create(
     attributes: *const libc::pthread_attr_t,
     routine: Routine,
     argument: *mut c_void,
-    caller: *const c_void,
+    return_slot: *const u64,
+    caller_rbp: u64,
 ) -> libc::c_int {
-    let is_observed = || {
-        observed_process::current().is_some()
-            && !is_helper(caller)
-            && !is_helper(routine as *const c_void)
-            && !job::inside_mpi_init()
+    // SAFETY: the place lies on the stack of the calling thread, above this function's frame.
+    let return_address = mark_stubs::original(unsafe { *return_slot });
+    let origin = || {
+        observed_process::current()?;
+        let caller = library_of(return_address as *const c_void);
+        let begins = |prefixes: &[&str]| prefixes.iter().any(|it| caller.starts_with(it));
+        if begins(&HELPER_LIBRARIES)
+            || is_helper(routine as *const c_void)
+            || job::inside_mpi_init()
+        {
+            return None;
+        }
+        let place = (!begins(&OPENMP_RUNTIMES)).then_some(Entry {
+            call: CREATE_THREAD,
+            return_slot: return_slot as u64,
+            return_address,
+            caller_rbp,
+            descriptor: -1,
+            ticks: 0,
+        });
+        Some(place.map_or_else(ThreadOrigin::default, |entry| origin_of(&entry)))
     };
-    if !guarded("pthread_create", is_observed, || false) {
+    let Some(origin) = guarded("pthread_create", origin, || None) else {
         // SAFETY: as the caller promises.
         return unsafe {
             create_for_program(thread, attributes, routine as *const c_void, argument)
         };
-    }
-    let begin = Box::into_raw(Box::new(Begin { routine, argument }));
+    };
+    let begin = Box::into_raw(Box::new(Begin { routine, argument, origin }));
     // The count is raised before the thread exists, since the creating thread may end first.
     LIVING.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as the caller promises; the new thread takes the box.
@@ -122,18 +151,35 @@ unsafe extern "C-unwind" fn create(
     result
 }
 
+/// Returns the call path of a thread that the calling thread creates by the call of `entry`.
+fn origin_of(entry: &Entry) -> ThreadOrigin {
+    let Some((block, observed)) = this_thread() else { return ThreadOrigin::default() };
+    let counts = REGIONS.load(Ordering::Relaxed);
+    let begin = |state: &mut _| begin_creation(observed, state, entry, counts);
+    block.enter(begin).unwrap_or_default()
+}
+
 /// Returns whether the code at `address` belongs to one of the [`HELPER_LIBRARIES`].
 fn is_helper(address: *const c_void) -> bool {
-    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in.
+    let file = library_of(address);
+    HELPER_LIBRARIES.iter().any(|library| file.starts_with(library))
+}
+
+/// Returns the name of the file that holds the code at `address`, without its folder; empty if
+/// unknown.
+fn library_of(address: *const c_void) -> Cow<'static, str> {
+    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in. The library that is about to use its
+    // code stays loaded.
     let name = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
-            return false;
+            return Cow::Borrowed("");
         }
-        CStr::from_ptr(info.dli_fname).to_string_lossy()
+        CStr::from_ptr(info.dli_fname)
     };
-    let file = name.rsplit('/').next().unwrap_or_default();
-    HELPER_LIBRARIES.iter().any(|library| file.starts_with(library))
+    let path = name.to_bytes();
+    let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    String::from_utf8_lossy(file)
 }
 
 /// Hook of pthread_create.
@@ -148,7 +194,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
     routine: Routine,
     argument: *mut c_void,
 ) -> libc::c_int {
-    naked_asm!("mov r8, [rsp]", "jmp {create}", create = sym create)
+    naked_asm!("mov r8, rsp", "mov r9, rbp", "jmp {create}", create = sym create)
 }
 
 /// Routine and argument that a new thread jumps to after [`attach`]. The System V ABI returns both
@@ -167,7 +213,7 @@ unsafe extern "C" fn attach(begin: *mut Begin) -> Next {
     let observe = || {
         if let Some(observed) = observed_process::current() {
             watch_exit();
-            observed.attach_thread(begin.routine as *const () as u64);
+            observed.attach_thread(begin.routine as *const () as u64, begin.origin);
             signals::tell_stepped_aside();
         }
     };

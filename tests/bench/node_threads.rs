@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::start_time;
+use plimsoll_agent::regions::thread_creations::ThreadOrigin;
 use plimsoll_collector::{Collector, Options};
 
 use crate::rings::{Stage, wander};
@@ -116,7 +117,7 @@ pub fn observe(threads: usize) {
         for seed in 0..threads {
             let stage = &stage;
             scope.spawn(move || {
-                observed.attach_thread(0);
+                observed.attach_thread(0, ThreadOrigin::default());
                 wander(seed as u64 + 1000 * u64::from(process::id()), stage, PAUSE);
                 observed.detach_thread();
             });

@@ -7,6 +7,7 @@ use std::{process, thread};
 
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::start_time;
+use plimsoll_agent::regions::thread_creations::ThreadOrigin;
 use plimsoll_collector::{Collector, Options};
 use plimsoll_tests::scratch::Scratch;
 
@@ -37,7 +38,7 @@ pub fn rows(rings: usize, duration: Duration, spooled: bool) -> Vec<Row> {
         for seed in 1..rings {
             let stage = &stage;
             scope.spawn(move || {
-                observed.attach_thread(0);
+                observed.attach_thread(0, ThreadOrigin::default());
                 wander(seed as u64, stage, PAUSE);
                 observed.detach_thread();
             });

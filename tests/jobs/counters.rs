@@ -82,7 +82,7 @@ fn events_belong_to_the_functions_that_cause_them() {
                 let node = it["node"].as_u64().expect("an index") as usize;
                 let path = summary.path_to(node);
                 nodes.contains(&node)
-                    && path.first() == Some(&"main")
+                    && !path.contains(&"second_thread")
                     && path.iter().filter(|function| **function == "nanosleep").count() == 1
             };
             let events = contexts.iter().filter(is_mine);

@@ -54,4 +54,5 @@ mod talks;
 mod team_losses;
 mod terminal;
 mod thread_aggregation;
+mod thread_creators;
 mod unsinkable;

@@ -55,10 +55,8 @@ pub fn artifacts() -> &'static Artifacts {
             env::var("PLIMSOLL_TESTED_PROFILE").unwrap_or_else(|_| String::from("release"));
         let messages = build(&["--profile", &profile, "-p", "plimsoll-preload", "-p", "plimsoll"]);
         let folder = target_dir().join(&profile);
-        let found = Artifacts {
-            library: folder.join("libplimsoll.so"),
-            command: folder.join("plimsoll"),
-        };
+        let found =
+            Artifacts { library: folder.join("libplimsoll.so"), command: folder.join("plimsoll") };
         for path in [&found.library, &found.command] {
             assert!(path.exists(), "the build yields no {}:\n{messages}", path.display());
         }

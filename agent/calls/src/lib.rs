@@ -70,6 +70,8 @@ pub enum CallClass {
     TeamLock,
     /// Creating a task of OpenMP: overhead of the runtime.
     TaskCreation,
+    /// Creating a thread. Calls are counted and not timed.
+    ThreadCreation,
 }
 
 impl CallClass {
@@ -237,6 +239,9 @@ macro_rules! table {
 }
 
 include!("table.rs");
+
+/// Id of the call that creates a thread. The preloaded library has a hook of its own for this call.
+pub const CREATE_THREAD: CallId = id_of("pthread_create");
 
 /// Id of the pseudo call in which a thread of an OpenMP pool waits between its shares of parallel
 /// regions. No symbol belongs to it.

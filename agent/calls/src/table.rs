@@ -334,6 +334,7 @@ table! {
         pthread_barrier_wait WaitPartner 1 0 _ _ _ _
         pthread_join WaitPartner 2 0 _ _ _ _
         pthread_timedjoin_np WaitPartner 3 0 _ _ _ _
+        pthread_create ThreadCreation 4 0 _ _ _ _
     }
     gomp {
         // Parallel regions. The first two arguments are the outlined function and its data.

@@ -8,7 +8,8 @@ use crate::cfi::CfiScratch;
 use crate::counters::{self, Counters};
 use crate::offcpu::OffCpuClock;
 use crate::regions::shares::end_idle;
-use crate::regions::{RegionTable, declared, flush_openmp, flush_partners, flush_tallies};
+use crate::regions::thread_creations::ThreadOrigin;
+use crate::regions::{RegionTable, declared, flush_openmp, flush_partners, flush_tallies, lie_in};
 use crate::room::with_room_on;
 use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
@@ -29,17 +30,17 @@ impl Observed {
     /// Starts the observation of the calling thread. `start_routine` is the address of the thread's
     /// start routine, 0 for the initial thread. Does nothing if the thread is already observed;
     /// counts the thread as unsampled if there is no room.
-    pub fn attach_thread(&self, start_routine: u64) {
+    pub fn attach_thread(&self, start_routine: u64, origin: ThreadOrigin) {
         if !tls::get().is_null() || self.stopped.load(Ordering::Relaxed) {
             return;
         }
-        if self.try_attach(start_routine).is_none() {
+        if self.try_attach(start_routine, origin).is_none() {
             self.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
             self.header().unseen_threads.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn try_attach(&self, start_routine: u64) -> Option<()> {
+    fn try_attach(&self, start_routine: u64, origin: ThreadOrigin) -> Option<()> {
         let block = mapping::private(size_of::<ThreadBlock>() + HANDLER_STACK);
         if block.is_null() {
             return None;
@@ -50,7 +51,7 @@ impl Observed {
         // The thread's own stack may be small: node has threads of 16 KiB.
         // SAFETY: the stack was just mapped.
         let done = unsafe {
-            with_room_on(bounds, top & !15, || self.set_up(block, bounds, start_routine))
+            with_room_on(bounds, top & !15, || self.set_up(block, bounds, start_routine, origin))
         };
         if done.is_none() {
             // SAFETY: nothing refers to the mapping, and its stack is no longer in use.
@@ -65,6 +66,7 @@ impl Observed {
         block: *mut ThreadBlock,
         stack_bounds: (u64, u64),
         start_routine: u64,
+        origin: ThreadOrigin,
     ) -> Option<()> {
         let header = self.header();
         let guard = self.lock.lock();
@@ -75,6 +77,7 @@ impl Observed {
         // SAFETY: gettid has no preconditions.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
         thread.tid.store(tid as u32, Ordering::Relaxed);
+        thread.origin.store(origin.path.0, Ordering::Relaxed);
         thread.last_stamp.store(now, Ordering::Relaxed);
         thread.born.store(now, Ordering::Relaxed);
         // SAFETY: nothing else uses the block, which is zeroed. The parts of the state that zeros
@@ -114,6 +117,8 @@ impl Observed {
             (&raw mut (*state).scratch).write(CfiScratch::default());
             (&raw mut (*state).off_cpu).write(OffCpuClock::new());
             (&raw mut (*state).counters).write(Counters::NONE);
+            (&raw mut (*state).origin).write(origin);
+            (&raw mut (*state).graft).write(origin.path);
             RegionTable::begin(&raw mut (*state).regions);
             StartedRequests::begin(&raw mut (*state).requests);
             &mut *state
@@ -184,6 +189,7 @@ impl Observed {
             flush_tallies(state);
             flush_partners(state);
             flush_openmp(state);
+            lie_in(state, state.graft);
             let now = stamp_now();
             counters::write(self, state, now, false);
             counters::close(state, &self.descriptors);

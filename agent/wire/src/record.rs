@@ -16,7 +16,8 @@
 //! `plimsoll_calls::FIRST_CODE_ADDRESS` is a wrapped call.
 //!
 //! A stack of a thread that executes its share of a parallel region lies inside the call path that
-//! made the region, in another thread: [`Record::Graft`] names that path.
+//! made the region, in another thread, and any other stack of a thread inside the call path that
+//! created the thread: [`Record::Graft`] names that path.
 //!
 //! A stream begins with an empty stack, no slots and no such path, and [`Record::Lost`] resets it
 //! to that state. The first timed record after the begin or a reset is a resynchronisation: its

@@ -273,6 +273,9 @@ pub struct Thread {
     pub unmeasured_regions: AtomicU64,
     /// Stamp from which the thread is observed; 0: unknown.
     pub born: AtomicU64,
+    /// Name of the call path that created the thread ([`crate::teams::PathKey`]); 0: unknown. The
+    /// thread lies in this path until its records say otherwise.
+    pub origin: AtomicU64,
 }
 
 impl Thread {

@@ -11,6 +11,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use plimsoll_calls::{CallId, STREAM, id_of};
+use plimsoll_wire::teams::PathKey;
 
 use crate::clock_rate::Rate;
 use crate::history::{History, HistoryOptions, Setting, ThreadHistory};
@@ -203,7 +204,7 @@ impl<R: Read + Seek> Digest<R> {
         let (mut threads, mut booked) = (Vec::new(), status.read);
         for (stream, meta) in &process.threads {
             let replay = Replay::new(meta.born);
-            let mut thread = history.thread(meta.routine, replay, &tables);
+            let mut thread = history.thread(meta.routine, PathKey(meta.origin), replay, &tables);
             if status.main == Some(*stream) {
                 history.make_main(&mut thread);
             }

@@ -55,12 +55,13 @@ impl FinishedRun<'_> {
         let mut routines: BTreeMap<u32, Routine> = BTreeMap::new();
         for (routine, account) in self.thread_accounts.merged() {
             let merged = &mut routines.entry(routine).or_default().merged;
-            merged.add(account, contexts, |contexts| contexts.start_routine(routine));
+            merged.add(account, contexts, |contexts, raw| contexts.start_routine(routine, raw));
         }
         for (number, thread) in self.thread_accounts.separate() {
             let routine = thread.routine;
             let mut values = Values::default();
-            values.add(&thread.account, contexts, |contexts| contexts.start_routine(routine));
+            let outside = |contexts: &mut Contexts<'_>, raw| contexts.start_routine(routine, raw);
+            values.add(&thread.account, contexts, outside);
             routines.entry(routine).or_default().single.push((number, values));
         }
         let order = contexts.order();

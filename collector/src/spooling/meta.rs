@@ -125,6 +125,9 @@ pub(crate) struct ThreadMeta {
     pub(crate) records: u32,
     /// Address id of its start routine; 0 if unknown.
     pub(crate) routine: u32,
+    /// Name of the call path that created it; 0 if unknown. Missing in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) origin: u64,
     /// Stamp from which its time counts; `None` for its first record.
     pub(crate) born: Option<u64>,
 }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::record::Record;
+use plimsoll_wire::teams::PathKey;
 use serde_json::Value;
 
 use crate::history::HistoryOptions;
@@ -183,12 +184,14 @@ impl Spooling {
         &mut self,
         process: u32,
         routine: u32,
+        origin: PathKey,
         born: Option<u64>,
         period: u64,
     ) -> u32 {
         let records = self.threads;
         self.threads += 1;
-        self.both(&Meta::Thread(ThreadMeta { process, records, routine, born }));
+        let origin = origin.0;
+        self.both(&Meta::Thread(ThreadMeta { process, records, routine, origin, born }));
         counted(|| self.spool.begin(records, period));
         records
     }

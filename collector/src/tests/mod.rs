@@ -3,6 +3,7 @@
 
 mod attaching;
 mod courses;
+mod created_threads;
 mod deaths;
 mod kept;
 mod partition;
