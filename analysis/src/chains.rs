@@ -281,3 +281,29 @@ fn shared_around(
     };
     shared.contains(&function).then_some(function)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partner_is_late_in_half_of_the_waiting() {
+        let late = |late_sender: f64, late_receiver: f64| {
+            pattern(&Lateness { late_sender, late_receiver, ..Lateness::default() })
+        };
+        assert_eq!(late(0.52, 0.48), Some(Pattern::LateSender));
+        assert_eq!(late(0.48, 0.52), Some(Pattern::LateReceiver));
+        assert_eq!(late(0.48, 0.48), None);
+    }
+
+    #[test]
+    fn half_of_the_waiting_is_followed_to_its_origin() {
+        let axis = MatrixAxis::Ranks((0..8).collect());
+        let followed = |ns: f64| {
+            let steps = BTreeMap::from([(0, BTreeMap::from([(3, ns)]))]);
+            beginning_of_steps(&Origins { steps, whole_ns: 100.0 }, &axis).is_some()
+        };
+        assert!(followed(52.0));
+        assert!(!followed(48.0));
+    }
+}

@@ -8,6 +8,7 @@ mod job;
 mod loop_shares;
 mod loss_thresholds;
 mod other_threads;
+mod own_thresholds;
 mod partners;
 mod parts;
 mod patterns;

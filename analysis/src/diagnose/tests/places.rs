@@ -3,12 +3,12 @@
 use super::*;
 use crate::synthetic_run::{Doing, calling};
 
-const KERNELS: [(&str, u64); 4] =
+pub(super) const KERNELS: [(&str, u64); 4] =
     [("main/push", 40), ("main/deposit", 30), ("main/solve", 20), ("main/smooth", 10)];
 
 /// Eight ranks on two nodes, ranks 4 to 7 on the second. Each step takes 100 ms of work where
 /// `factor` is 1; it gets rank and kernel.
-fn two_nodes(factor: impl Fn(u32, usize) -> f64) -> Subject {
+pub(super) fn two_nodes(factor: impl Fn(u32, usize) -> f64) -> Subject {
     let mut subject = ten_steps(8, |rank| {
         let kernel = |(at, (path, ms)): (usize, &(&'static str, u64))| {
             doing(path, (factor(rank, at) * (ms * MS) as f64) as u64)
