@@ -94,7 +94,17 @@ pub(super) fn split(mut node: Node, part: u64, whole: u64) -> (Node, Node) {
         part
     };
     let content = std::mem::replace(&mut node.content, nothing());
-    let divide = |nodes: Vec<Node>| nodes.into_iter().map(|node| split(node, part, whole)).unzip();
+    let divide = |nodes: Vec<Node>| {
+        // `unzip` would begin with room for four nodes, and most nodes have one child.
+        let one_each = || Vec::with_capacity(nodes.len());
+        let (mut ours, mut theirs) = (one_each(), one_each());
+        for node in nodes {
+            let (part, rest) = split(node, part, whole);
+            ours.push(part);
+            theirs.push(rest);
+        }
+        (ours, theirs)
+    };
     let (content, rest, duration) = match content {
         Content::Ordered(children) => {
             let (ours, theirs): (Vec<Node>, Vec<Node>) = divide(children);

@@ -327,6 +327,7 @@ impl Cluster {
     }
 }
 
-fn bytes(nodes: &[Node]) -> usize {
-    size_of_val(nodes) + nodes.iter().map(Node::bytes).sum::<usize>()
+/// Returns the memory of children, in bytes, with the room that the vector has for more.
+fn bytes(nodes: &Vec<Node>) -> usize {
+    nodes.capacity() * size_of::<Node>() + nodes.iter().map(Node::bytes).sum::<usize>()
 }

@@ -101,6 +101,16 @@ fn a_stack_without_end_is_cut() {
     assert_eq!(crate::flatten::flattened(&rest).duration(), 50_000);
 }
 
+/// The parts of a split tree have no room for further children.
+#[test]
+fn a_split_tree_is_as_small_as_a_copy() {
+    let wrap = |inner, key| regular(key, Kind::Call, vec![Part::Own(10), Part::Child(inner)]);
+    let chain = (1..30).fold(regular(0, Kind::Call, vec![Part::Own(10)]), wrap);
+    let copy = chain.clone();
+    let (part, rest) = crate::merge::split(chain, 1, 2);
+    assert_eq!([part.bytes(), rest.bytes()], [copy.bytes(); 2]);
+}
+
 /// A serialised tree is unchanged and small.
 #[test]
 fn a_tree_on_its_way_is_small() {
