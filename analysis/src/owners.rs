@@ -30,15 +30,16 @@ pub struct Owners {
 impl Owners {
     /// Assigns the work in a tree to its contexts.
     pub fn new(tree: &ContextTree, context_classes: &[ContextClass]) -> Self {
+        let one_each = || Vec::with_capacity(tree.nodes.len());
         let mut owners = Self {
-            owner_of: Vec::new(),
-            next_owner: Vec::new(),
-            wait: Vec::new(),
-            resource: Vec::new(),
+            owner_of: one_each(),
+            next_owner: one_each(),
+            wait: one_each(),
+            resource: one_each(),
         };
         // Innermost responsible context at or around each context: work may lie within waiting if a
         // user's rule says so.
-        let mut answering: Vec<Option<NodeId>> = Vec::new();
+        let mut answering: Vec<Option<NodeId>> = one_each();
         // Whether the context's function is responsible, so that its loops and inlined functions
         // are, too.
         let mut by_user: Vec<bool> = Vec::new();

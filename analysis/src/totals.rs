@@ -32,7 +32,7 @@ pub use call_totals::{CallTotals, uneven_ns};
 pub use phase::{PhaseNode, PhaseSums, PhaseTotals};
 
 /// One context over the whole run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeTotals {
     /// Wall time of the context, callees included, in nanoseconds.
     pub inclusive: Accumulator,
@@ -45,7 +45,8 @@ pub struct NodeTotals {
     /// Derived label that all ranks with time in it agree on ([`agreed`]).
     pub derived: Option<Option<Label>>,
     /// Times of one thread of each rank; `None` for contexts of the communicating threads.
-    pub of_thread: Option<ThreadTimes>,
+    /// Boxed, since few contexts have them and large programs have tens of thousands of contexts.
+    pub of_thread: Option<Box<ThreadTimes>>,
 }
 
 impl NodeTotals {
@@ -171,8 +172,18 @@ impl Totals {
         chosen: impl Fn(NodeId) -> bool,
     ) -> Vec<Option<NodeId>> {
         let places = self.tree.adopt(&rank.input.profile.tree, threads, chosen);
-        self.nodes.resize_with(self.tree.contexts.nodes.len(), NodeTotals::default);
+        self.add_nodes();
         places
+    }
+
+    /// Adds a default value for each context without one. The memory grows by an eighth at least,
+    /// and not to twice its size as by default: it is the largest part of the totals.
+    fn add_nodes(&mut self) {
+        let added = self.tree.contexts.nodes.len().saturating_sub(self.nodes.len());
+        if self.nodes.capacity() - self.nodes.len() < added {
+            self.nodes.reserve_exact(added.max(self.nodes.len() / 8));
+        }
+        self.nodes.resize_with(self.tree.contexts.nodes.len(), NodeTotals::default);
     }
 
     /// Adds the whole-run values of a rank's threads; returns the places of their contexts.
@@ -211,7 +222,7 @@ impl Totals {
     /// Combines the totals of two groups of ranks.
     pub fn combine(mut self, other: Self) -> Self {
         let places = self.tree.merge(&other.tree);
-        self.nodes.resize_with(self.tree.contexts.nodes.len(), NodeTotals::default);
+        self.add_nodes();
         for (totals, place) in other.nodes.iter().zip(&places) {
             let ours = &mut self.nodes[*place as usize];
             ours.inclusive.combine(&totals.inclusive);
@@ -258,4 +269,25 @@ fn lineage(rank: &Rank<'_>, node: Option<NodeId>) -> Vec<bool> {
         marks[id as usize] = true;
     }
     marks
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_collector::profile::Node;
+
+    use super::*;
+
+    #[test]
+    fn contexts_take_little_more_memory_than_their_values() {
+        assert!(size_of::<NodeTotals>() <= 176, "{}", size_of::<NodeTotals>());
+        let mut totals = Totals::default();
+        for added in [10_000, 1, 1, 700, 9_000] {
+            let node = Node { parent: None, frame: 0, site: 0 };
+            totals.tree.contexts.nodes.extend(vec![node; added]);
+            totals.add_nodes();
+            let (nodes, room) = (totals.nodes.len(), totals.nodes.capacity());
+            assert_eq!(nodes, totals.tree.contexts.nodes.len());
+            assert!(room <= nodes + nodes / 8, "room for {room}, {nodes} used");
+        }
+    }
 }

@@ -217,6 +217,8 @@ impl Values {
         values.sort_unstable_by_key(|(node, _)| order[**node as usize]);
         let mut values: Vec<_> = values.into_iter().map(convert).filter(something).collect();
         values.sort_unstable_by_key(|(node, _)| *node);
+        // Kept until the end of the analysis, for each rank of the node.
+        values.shrink_to_fit();
         values
     }
 }
