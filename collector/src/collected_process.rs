@@ -281,6 +281,8 @@ impl Process {
         let begin = begin_stamp(&self.segment);
         if begin != self.history.begin() {
             self.restart(begin);
+            // Another thread may have begun it. Its name in the header is at least as new.
+            self.main = None;
         }
         let end = self.segment.process().end_stamp.load(Ordering::Acquire);
         let end = if end == 0 { u64::MAX } else { end };

@@ -1,7 +1,6 @@
 //! The job, from the library's constructor through MPI_Init to the report, as this process takes
 //! part in it.
 
-use std::ffi::c_void;
 use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use plimsoll_summary::settings::{ClockChoice, EventChoice, MarksChoice, Settings
 use plimsoll_wire::segment::ClockKind;
 
 use crate::wrappers::{PARTNERS, REGIONS};
-use crate::{environment, heap, loading, log, signals, termination, threads};
+use crate::{communicating_thread, environment, heap, loading, log, signals, termination, threads};
 use spool::Claimed;
 
 mod conclude;
@@ -143,8 +142,6 @@ struct Together {
 
 static CURRENT: AtomicPtr<Job> = AtomicPtr::new(null_mut());
 static FACTS: AtomicPtr<HandleFacts> = AtomicPtr::new(null_mut());
-/// Thread block of the thread that called MPI_Init.
-static MAIN_THREAD: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// Whether this process prints the messages of the job, judged by the launcher's environment.
 static SPEAKS: AtomicBool = AtomicBool::new(false);
 static INSIDE_MPI_INIT: AtomicBool = AtomicBool::new(false);
@@ -179,20 +176,6 @@ pub fn members_freed() {
 pub fn datatype_freed() {
     if let Some(facts) = handle_facts() {
         facts.forget_datatypes();
-    }
-}
-
-/// Returns whether the calling thread is the one that called MPI_Init.
-pub fn is_main_thread() -> bool {
-    let block: *mut c_void = plimsoll_agent::tls::get().cast();
-    !block.is_null() && block == MAIN_THREAD.load(Ordering::Relaxed)
-}
-
-/// Clears the record of the main thread if the calling thread is the main thread, which ends:
-/// another thread may reuse its block.
-pub fn forget_thread() {
-    if is_main_thread() {
-        MAIN_THREAD.store(null_mut(), Ordering::Relaxed);
     }
 }
 
@@ -273,7 +256,7 @@ pub fn forget_in_child() {
     CURRENT.store(null_mut(), Ordering::Relaxed);
     withdrawal::forget_in_child();
     FACTS.store(null_mut(), Ordering::Relaxed);
-    MAIN_THREAD.store(null_mut(), Ordering::Relaxed);
+    communicating_thread::forget_all();
     INSIDE_MPI_INIT.store(false, Ordering::Relaxed);
     COLLECTOR.store(0, Ordering::Relaxed);
     termination::forget_in_child();

@@ -10,7 +10,7 @@ use plimsoll_calls::{Call, Convention, Extent};
 use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
 use plimsoll_wire::sync_id::SyncScope;
 
-use crate::job;
+use crate::communicating_thread;
 use crate::stubs::{Frame, Noted};
 use crate::synchronisations::{MAY_SYNCHRONISE, synchronised};
 
@@ -75,7 +75,7 @@ pub unsafe fn finished(
     unsafe {
         let succeeded = succeeded(frame, result);
         let completes = matches!(role(frame.call()), Some(Role::Completes(_)));
-        if completes && facts.has_pending() && job::is_main_thread() {
+        if completes && facts.has_pending() && communicating_thread::is_current() {
             *scope = facts.completed(succeeded);
             return 0;
         }
@@ -103,7 +103,7 @@ pub unsafe fn finished(
 #[inline(never)]
 pub unsafe fn completes(frame: &Frame, facts: &HandleFacts) {
     let Some(Role::Completes(requests)) = role(frame.call()) else { return };
-    if !job::is_main_thread() {
+    if !communicating_thread::is_current() {
         return;
     }
     // SAFETY: the role gives the type of each argument.

@@ -12,9 +12,9 @@ use plimsoll_calls::{CALLS, Call, CallClass, CallId, id_of};
 use plimsoll_comm::mpi::{HandleFacts, Members, Named, ObjectKind, RequestList};
 use plimsoll_wire::sync_id::{SyncScope, unfollowed};
 
-use crate::job;
 use crate::message::{c_count, communicator, succeeded};
 use crate::stubs::Frame;
+use crate::{communicating_thread, job};
 
 /// Whether a call, by its id, may synchronise ranks, alone or with another call. Most calls do not.
 pub static MAY_SYNCHRONISE: [bool; CALLS.len() + 1] = {
@@ -116,9 +116,9 @@ pub unsafe fn about_to_free(frame: &Frame, facts: &HandleFacts) -> Members {
 /// The frame belongs to a call that has just returned, and has succeeded.
 #[inline(never)]
 pub unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> Option<SyncScope> {
-    if !job::is_main_thread() {
+    if !communicating_thread::is_current() {
         // SAFETY: as the caller promises.
-        unsafe { note_other_thread(frame, call, facts) };
+        unsafe { on_other_thread(frame, call, facts) };
         return None;
     }
     // SAFETY: the table and the standard give the type of each argument. Fortran references remain
@@ -150,6 +150,9 @@ pub unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> O
                     facts.created(kind, communicator()?, created, frame.is_c());
                 }
                 let scope = facts.synchronised(communicator()?);
+                if scope == Some(SyncScope::All) && moves_data(call) {
+                    communicating_thread::count_collective(facts, communicator()?);
+                }
                 if facts.has_unfollowed_subgroups() {
                     leave_unfollowed(unfollowed::SUBGROUPS);
                 }
@@ -215,7 +218,7 @@ pub unsafe fn begin_declared(
         communicator(frame, frame.entry()).filter(|_| succeeded)
     };
     let Some(communicator) = communicator else { return };
-    if !job::is_main_thread() {
+    if !communicating_thread::is_current() {
         if facts.has_others(communicator) {
             leave_unfollowed(unfollowed::OTHER_THREADS);
         }
@@ -236,19 +239,28 @@ fn take_index() -> Option<u64> {
     block.enter(|state| regions::take_index(state))
 }
 
-/// Records that a thread other than the main thread takes part in a collective, which therefore
-/// delimits no phase.
+/// Returns whether a collective is one of those that programs make to compute, instead of creating
+/// objects: threads create communicators and windows for each other.
+fn moves_data(call: &Call) -> bool {
+    call.class == CallClass::CollectiveSync && (call.count.is_some() || call.name == "MPI_Barrier")
+}
+
+/// Lets a thread other than the one that communicates take over the run if it has made a collective
+/// of all ranks. Otherwise records that the collective delimits no phase.
 ///
 /// # Safety
 /// As [`synchronised`].
-unsafe fn note_other_thread(frame: &Frame, call: &Call, facts: &HandleFacts) {
+unsafe fn on_other_thread(frame: &Frame, call: &Call, facts: &HandleFacts) {
     let starts = role(id_of(call.name)) == Some(Role::Starts);
     if call.class != CallClass::CollectiveSync && !starts {
         return;
     }
     // SAFETY: as the caller promises.
-    let communicator = unsafe { communicator(frame, call) };
-    if communicator.is_some_and(|communicator| facts.has_others(communicator)) {
+    let Some(communicator) = (unsafe { communicator(frame, call) }) else { return };
+    if moves_data(call) && communicating_thread::take_over(facts, communicator) {
+        return;
+    }
+    if facts.has_others(communicator) {
         leave_unfollowed(unfollowed::OTHER_THREADS);
     }
 }

@@ -17,7 +17,7 @@ use plimsoll_sys::quiet::quietly;
 use crate::guard::guarded;
 use crate::this_thread::this_thread;
 use crate::wrappers::REGIONS;
-use crate::{job, signals};
+use crate::{communicating_thread, job, signals};
 
 type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
@@ -267,7 +267,7 @@ pub fn prepare_exit_watch() {
 fn leave() {
     let Some(observed) = observed_process::current() else { return };
     let detach = || {
-        job::forget_thread();
+        communicating_thread::forget_current();
         observed.detach_thread();
     };
     guarded("thread's end", detach, || ());

@@ -258,6 +258,27 @@ fn collective_calls_on_files_windows_and_topologies_end_instances() {
     }
 }
 
+#[test]
+fn the_thread_that_communicates_has_the_phases() {
+    for mpi in each_mpi() {
+        for how in ["thread", "helper", "multiple"] {
+            let arguments = format!("sleep 30 10 3 {how}");
+            job("elsewhere", mpi, mpi.ranks(), &arguments).run_until(|job| {
+                let (summary, truth) = (job.summary(), job.truth());
+                let count: u64 = phases(summary).iter().map(instances).sum();
+                assert_eq!(count as f64, truth.number("global_syncs") + 1.0, "{:?}", job.text());
+                let worst = summary.worst();
+                assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
+                let of_all = truth.number("global_syncs") / 30.0;
+                let expected_s = truth.number("expected_loss_s") * of_all;
+                assert_within("seconds", worst.seconds(), expected_s, 0.1);
+                assert_eq!(worst.first_cause(), Some("work_uneven"), "{}", job.text());
+                assert_eq!(worst.symptom_path().last(), Some(&"MPI_Allreduce"));
+            });
+        }
+    }
+}
+
 /// Returns the notes of a job that begin with `begin`.
 fn notes<'a>(summary: &'a Summary, begin: &str) -> Vec<&'a str> {
     let all = summary.at("/notes").as_array().map_or(&[][..], Vec::as_slice);
@@ -270,9 +291,8 @@ fn what_is_not_followed_is_said() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let said =
-        "On rank 0-1 threads other than the one that called MPI_Init took part in collectives";
-    let elsewhere = run("elsewhere", Mpi::OpenMpi, 2, "sleep 5 10");
+    let said = "On rank 0-1 several threads took part in collectives";
+    let elsewhere = run("elsewhere", Mpi::OpenMpi, 2, "sleep 5 10 2 multiple");
     assert_eq!(notes(elsewhere.summary(), said).len(), 1, "{}", elsewhere.text());
     let many = "More than 64 threads of rank 0-1 lived at the same time";
     // The last of 200 threads works for 3 s, and most exist when the collector first polls them

@@ -33,10 +33,14 @@ impl Observed {
     /// Begins the observed run on the calling thread, after the return of MPI_Init. The consumer of
     /// the rings may have changed, so that every thread describes its stack and slots anew.
     pub fn begin(&self) {
+        // Before the stamp: the collector restarts the run at a new stamp, and then looks for the
+        // thread. A thread that is named later would restart the run again.
+        self.with_thread(|state| {
+            self.header().main_thread.store(state.index, Ordering::Release);
+        });
         self.header().reader.fetch_add(1, Ordering::Release);
         self.header().begin_stamp.store(stamp_now(), Ordering::Release);
         self.with_thread(|state| {
-            self.header().main_thread.store(state.index, Ordering::Release);
             discard_tallies(state);
             counters::discard(state);
             let thread = &state.area().thread;

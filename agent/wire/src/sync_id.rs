@@ -40,7 +40,7 @@ pub const MAX_TEMPORAL_TREES: usize = 64;
 pub mod unfollowed {
     /// Synchronisations of further subgroups, beyond [`MAX_SUBGROUPS`](super::MAX_SUBGROUPS).
     pub const SUBGROUPS: u32 = 1;
-    /// Synchronisations by threads other than the one that called MPI_Init.
+    /// Synchronisations by threads other than the one that communicates.
     pub const OTHER_THREADS: u32 = 2;
     /// Temporal context trees of further threads, beyond
     /// [`MAX_TEMPORAL_TREES`](super::MAX_TEMPORAL_TREES) live at the same time.

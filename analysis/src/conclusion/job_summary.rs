@@ -178,8 +178,8 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
                  ranks: what is uneven within the later ones is not seen."
             ),
             unfollowed::OTHER_THREADS => format!(
-                "On rank {ranks} threads other than the one that called MPI_Init took part in \
-                 collectives: these end no phases."
+                "On rank {ranks} several threads took part in collectives: only those of one \
+                 thread end phases."
             ),
             unfollowed::DECLARED => format!(
                 "On rank {ranks} the end of a function that a rule declares to synchronise could \

@@ -234,6 +234,35 @@ fn a_later_begin_throws_away_what_came_before() {
     );
 }
 
+/// Another thread takes the run over: what the former one did since then is not lost.
+#[test]
+fn a_run_that_another_thread_begins_keeps_what_the_others_do() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, work) = (subject.code(0x1000), subject.code(0x2000));
+    let barrier = subject.call("MPI_Barrier");
+    subject.begin_thread(1, work);
+    let collector = Collector::new(Options::default());
+    let key = subject.attach(&collector).unwrap();
+    let (mut w, mut other) = (subject.writer(0), subject.writer(1));
+    w.sample(BEGIN + 100, &[main]);
+    other.sample(BEGIN + 100, &[work]);
+    collector.round();
+    subject.header().main_thread.store(1, Ordering::Release);
+    subject.header().begin_stamp.store(BEGIN + 200, Ordering::Release);
+    w.sample(BEGIN + 300, &[main]);
+    w.sample(BEGIN + 500, &[main]);
+    other.slot(0, &[work, barrier]);
+    other.exit(BEGIN + 400, 0, 50, Some(0));
+    collector.round();
+    subject.end_at(BEGIN + 600);
+    let profile = collector.finish(key).unwrap();
+    assert_partition(&profile);
+    assert_eq!((profile.elapsed_ns, profile.syncs), (400 * STAMP_NS, 1));
+    let [(node, value)] = profile.other_threads[..] else { panic!("{:?}", profile.other_threads) };
+    assert_eq!(path(&profile, node), ["app+0x1000"]);
+    assert_eq!(value.exclusive_ns, 400 * STAMP_NS);
+}
+
 #[test]
 fn the_collecting_thread_reads_until_it_is_stopped() {
     let mut subject = Subject::new(1 << 12);

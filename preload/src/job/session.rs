@@ -15,9 +15,10 @@ use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator};
 
 use super::preload_census::Census;
 use super::start::leave_token;
-use super::{FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, Phase, get};
+use super::{FACTS, INSIDE_MPI_INIT, Job, MpiSide, Phase, get};
+use crate::communicating_thread::ThreadSupport;
 use crate::guard::{contained, guarded};
-use crate::log;
+use crate::{communicating_thread, log};
 
 /// Runs the real MPI_Session_init, defined at `definition`. `init` also returns the address of the
 /// session's handle if the call succeeded.
@@ -155,7 +156,7 @@ impl Job {
         if let Some(together) = &together {
             let facts = HandleFacts::new(library, Some(together.world.handle()));
             FACTS.store(Box::into_raw(Box::new(facts)), Ordering::Release);
-            MAIN_THREAD.store(plimsoll_agent::tls::get().cast(), Ordering::Relaxed);
+            communicating_thread::begin(ThreadSupport::Unknown);
         }
         let came_together = together.is_some();
         {

@@ -16,11 +16,10 @@ use plimsoll_comm::mpi::{Handle, HandleFacts, Library, MpiCommunicator};
 use plimsoll_summary::settings::RANKS;
 
 use super::preload_census::Census;
-use super::{
-    COLLECTOR, FACTS, INSIDE_MPI_INIT, Job, MAIN_THREAD, MpiSide, Phase, State, Together, get,
-};
+use super::{COLLECTOR, FACTS, INSIDE_MPI_INIT, Job, MpiSide, Phase, State, Together, get};
+use crate::communicating_thread::ThreadSupport;
 use crate::guard::{self, contained, guarded};
-use crate::log;
+use crate::{communicating_thread, log};
 
 /// Runs the real MPI_Init, defined at `definition`. `init` also returns whether MPI_Init succeeded.
 pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, bool)) -> R {
@@ -139,7 +138,11 @@ impl Job {
             Box::into_raw(Box::new(HandleFacts::new(library.clone(), Some(library.world())))),
             Ordering::Release,
         );
-        MAIN_THREAD.store(plimsoll_agent::tls::get().cast(), Ordering::Relaxed);
+        communicating_thread::begin(match library.calls_are_serialised() {
+            Some(true) => ThreadSupport::Serialised,
+            Some(false) => ThreadSupport::Multiple,
+            None => ThreadSupport::Unknown,
+        });
         {
             let mut state = self.state.lock();
             state.mpi = Some(side);

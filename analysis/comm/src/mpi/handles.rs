@@ -188,6 +188,16 @@ impl HandleFacts {
         self.members(communicator) != NOBODY
     }
 
+    /// Returns whether a communicator, which must be valid, has all ranks.
+    pub fn has_all(&self, communicator: Named) -> bool {
+        self.members(communicator) == ALL
+    }
+
+    /// Returns whether a communicator, which must be valid, is MPI_COMM_WORLD itself.
+    pub fn is_world(&self, communicator: Named) -> bool {
+        self.world.is_some_and(|world| self.communicator(communicator) == world)
+    }
+
     /// Returns whether there were more subgroups than are followed.
     pub fn has_unfollowed_subgroups(&self) -> bool {
         self.subgroups.are_more.load(Ordering::Relaxed)

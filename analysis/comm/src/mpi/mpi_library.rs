@@ -113,6 +113,7 @@ functions! {
     send c"PMPI_Send" (*const c_void, c_int, Handle, c_int, c_int, Handle);
     receive c"PMPI_Recv" (*mut c_void, c_int, Handle, c_int, c_int, Handle, usize);
     type_size c"PMPI_Type_size" (Handle, *mut c_int);
+    query_thread c"PMPI_Query_thread" (*mut c_int);
 }
 
 /// The MPI library of this process.

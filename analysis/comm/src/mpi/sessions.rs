@@ -11,6 +11,17 @@ impl Library {
         self.constants.world
     }
 
+    /// Returns whether at most one thread at a time calls MPI, as the program has promised in
+    /// MPI_Init_thread; `None` if MPI does not say. MPI must be initialised.
+    pub fn calls_are_serialised(&self) -> Option<bool> {
+        /// MPI_THREAD_MULTIPLE, in the ABI of MPI 5 and in all others.
+        const MULTIPLE: [c_int; 2] = [4096, 3];
+        let mut level = MULTIPLE[0];
+        // SAFETY: the call is local.
+        let code = unsafe { (self.functions.query_thread)(&mut level) };
+        (code == 0).then(|| !MULTIPLE.contains(&level))
+    }
+
     /// Reads the handle at an address, in MPI's C representation.
     ///
     /// # Safety
