@@ -111,7 +111,11 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
         Some((entered, before)) => (Some(now.saturating_sub(entered)), before),
         None => (None, None),
     };
-    let truncated = end == WalkEnd::Truncated && entered.is_none();
+    let truncation = match end {
+        WalkEnd::Truncated(reason) if entered.is_none() => Some(reason),
+        _ => None,
+    };
+    let truncated = truncation.is_some();
     let late = now.saturating_sub(state.stream.last_stamp()) > observed.late_stamps;
     let off_cpu = if entered.is_some() {
         before
@@ -120,7 +124,9 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     };
     let thread = &state.area().thread;
     add_owned(&thread.samples, 1);
-    add_owned(&thread.truncated, u64::from(truncated));
+    if let Some(reason) = truncation {
+        add_owned(&thread.truncated[reason as usize], 1);
+    }
     lie_in(state, state.graft);
     let path = path(&state.marked, &state.regions, &state.found, outside);
     let known = outside.min(state.common);
@@ -136,7 +142,7 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     };
     state.current.follow(path, common_prefix);
     state.common = outside;
-    if fitted && end != WalkEnd::Truncated && observed.marks() {
+    if fitted && !matches!(end, WalkEnd::Truncated(_)) && observed.marks() {
         marks::plant(observed, state);
     } else {
         marks::forget(state);
@@ -280,7 +286,7 @@ fn verify(
     // While a library is being unloaded, the unwinder cannot step through other libraries: only the
     // inner frames are compared then.
     let missing = match whole {
-        Some(WalkEnd::Truncated) => frames().count().saturating_sub(whole_frames().count()),
+        Some(WalkEnd::Truncated(_)) => frames().count().saturating_sub(whole_frames().count()),
         _ => 0,
     };
     let right = frames().skip(missing).map(step).eq(whole_frames().map(step));

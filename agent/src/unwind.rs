@@ -7,13 +7,14 @@
 use framehop::x86_64::{CacheX86_64, Reg, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 
-use crate::addresses::{Addresses, Published};
+use crate::addresses::{Addresses, Published, Refused};
 use crate::cfi::CfiScratch;
 use crate::marks::{MarkTarget, mark_stubs};
 use crate::modules::Snapshot;
 use crate::stack_memory::StackMemory;
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS};
 use plimsoll_wire::record::MAX_DEPTH;
+use plimsoll_wire::truncation::Truncation;
 
 /// framehop's cache, of the kind that never allocates while unwinding.
 pub type RuleCache = CacheX86_64<MustNotAllocateDuringUnwind>;
@@ -154,7 +155,7 @@ pub enum WalkEnd {
     /// At the mark.
     ReachedMark,
     /// Outer frames are missing.
-    Truncated,
+    Truncated(Truncation),
 }
 
 /// Context of an unwind: the process's tables and the thread's caches.
@@ -180,6 +181,14 @@ impl Unwinding<'_> {
         interned.ok().map(|call| call.id)
     }
 
+    /// Returns why an unwind cannot step on from `address`.
+    fn lost_at(&self, address: u64) -> Truncation {
+        match self.snapshot.find(address) {
+            Some(_) => Truncation::NoCaller,
+            None => Truncation::UnknownCode,
+        }
+    }
+
     /// Unwinds from `start` outwards, pushes the frames innermost first, and returns how the unwind
     /// ended.
     pub fn walk(&mut self, start: Start, frames: &mut Frames) -> WalkEnd {
@@ -191,22 +200,25 @@ impl Unwinding<'_> {
         loop {
             // A running stub holds the return address in a place unknown to the unwinder.
             if innermost && mark_stubs::contains(address) {
-                return WalkEnd::Truncated;
+                return WalkEnd::Truncated(Truncation::NoCaller);
             }
-            let Ok(interned) = self.addresses.intern(
+            let interned = self.addresses.intern(
                 address,
                 innermost,
                 &self.published,
                 self.snapshot,
                 self.scratch,
-            ) else {
-                return WalkEnd::Truncated;
+            );
+            let interned = match interned {
+                Ok(interned) => interned,
+                Err(Refused::NoRoom) => return WalkEnd::Truncated(Truncation::TableFull),
+                Err(Refused::Implausible) => return WalkEnd::Truncated(self.lost_at(address)),
             };
             let mut read = |address: u64| memory.read(address);
             if interned.signal_return {
                 match leave_signal_frame(&mut regs, &mut read) {
                     Ok(interrupted) => address = interrupted,
-                    Err(()) => return WalkEnd::Truncated,
+                    Err(()) => return WalkEnd::Truncated(Truncation::NoCaller),
                 }
                 // The handler may run on another stack than the interrupted code.
                 memory = StackMemory::at(regs.sp(), start.stack_bounds);
@@ -215,13 +227,13 @@ impl Unwinding<'_> {
                 continue;
             }
             if !frames.push(Frame { address, return_slot, id: interned.id, stub: 0 }) {
-                return WalkEnd::Truncated;
+                return WalkEnd::Truncated(Truncation::TooDeep);
             }
             if self.snapshot.hides
                 && address >= FIRST_CODE_ADDRESS
                 && self.snapshot.find(address).is_none()
             {
-                return WalkEnd::Truncated;
+                return WalkEnd::Truncated(Truncation::UnknownCode);
             }
             let before = regs.sp();
             let next = match interned.rule {
@@ -234,7 +246,7 @@ impl Unwinding<'_> {
                     } else {
                         FrameAddress::from_return_address(address)
                     }) else {
-                        return WalkEnd::Truncated;
+                        return WalkEnd::Truncated(Truncation::UnknownCode);
                     };
                     self.snapshot
                         .unwinder
@@ -245,7 +257,7 @@ impl Unwinding<'_> {
             let caller = match next {
                 Ok(None) | Ok(Some(0)) => return WalkEnd::Complete,
                 Ok(Some(caller)) => caller,
-                Err(()) => return WalkEnd::Truncated,
+                Err(()) => return WalkEnd::Truncated(self.lost_at(address)),
             };
             return_slot = regs.sp().wrapping_sub(8);
             if start.mark_target.is(return_slot, caller) {
@@ -259,7 +271,7 @@ impl Unwinding<'_> {
             // The stack pointer must grow in every step: even a leaf that has pushed nothing yet
             // pops the word of its return address.
             if regs.sp() <= before {
-                return WalkEnd::Truncated;
+                return WalkEnd::Truncated(Truncation::NoCaller);
             }
             innermost = false;
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_collector::profile::CollectionCounts;
+use plimsoll_wire::truncation::Truncation;
 use serde::{Deserialize, Serialize};
 
 use crate::input::RankInput;
@@ -98,6 +99,8 @@ pub struct Counts {
     pub lost: u64,
     /// Number of samples without their outer frames.
     pub truncated: u64,
+    /// `truncated` by [`plimsoll_wire::truncation::Truncation`].
+    pub truncated_by: [u64; Truncation::COUNT],
     /// Number of stacks without their inner frames.
     pub pruned: u64,
     /// Number of counted MPI calls.
@@ -274,6 +277,7 @@ impl Counts {
             ],
             lost: counts.lost,
             truncated: counts.truncated,
+            truncated_by: counts.truncated_by,
             pruned: counts.pruned,
             mpi_calls: counts.mpi_calls,
             record_bytes: counts.record_bytes,
@@ -297,6 +301,9 @@ impl Counts {
         }
         self.lost += other.lost;
         self.truncated += other.truncated;
+        for (ours, theirs) in self.truncated_by.iter_mut().zip(other.truncated_by) {
+            *ours += theirs;
+        }
         self.pruned += other.pruned;
         self.mpi_calls += other.mpi_calls;
         self.record_bytes += other.record_bytes;

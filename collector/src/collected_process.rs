@@ -435,7 +435,8 @@ pub(crate) fn final_state(area: &Area) -> FinalThreadState {
         counters: ThreadCounters {
             samples: value(&thread.samples),
             lost: value(&thread.lost),
-            truncated: value(&thread.truncated),
+            truncated: thread.truncated.iter().map(value).sum(),
+            truncated_by: thread.truncated.each_ref().map(value),
             mpi_calls: value(&thread.mpi_calls),
             marks_planted: value(&thread.marks_planted),
             marks_hit: value(&thread.marks_hit),

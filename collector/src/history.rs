@@ -341,6 +341,9 @@ impl History {
         ] {
             *sum = sum.saturating_add(counter);
         }
+        for (sum, counter) in counts.truncated_by.iter_mut().zip(counters.truncated_by) {
+            *sum = sum.saturating_add(counter);
+        }
     }
 
     /// Completes the run at stamp `end`, after all threads are closed. `has_main`: one of them was

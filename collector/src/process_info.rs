@@ -7,6 +7,7 @@ use plimsoll_wire::record::PartnerMessages;
 use plimsoll_wire::teams::{
     MAX_SHARES, RegionCounters, RegionEntry, RegionTotals, ShareTotals, TaskTotals,
 };
+use plimsoll_wire::truncation::Truncation;
 use serde::{Deserialize, Serialize};
 
 use crate::clock_rate::Rate;
@@ -92,6 +93,9 @@ pub(crate) struct ThreadCounters {
     pub(crate) samples: u64,
     pub(crate) lost: u64,
     pub(crate) truncated: u64,
+    /// `truncated` by [`plimsoll_wire::truncation::Truncation`]. Zeros in spools of earlier builds.
+    #[serde(default)]
+    pub(crate) truncated_by: [u64; Truncation::COUNT],
     pub(crate) mpi_calls: u64,
     pub(crate) marks_planted: u64,
     pub(crate) marks_hit: u64,

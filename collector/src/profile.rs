@@ -18,6 +18,7 @@ pub use plimsoll_wire::sync_id::level as instance_level;
 
 pub use crate::exemplars::level_of as message_level;
 use plimsoll_agent::channels::{TAG_CLASSES, stride};
+use plimsoll_wire::truncation::Truncation;
 use serde::{Deserialize, Serialize};
 
 use plimsoll_trees as clusters;
@@ -346,6 +347,8 @@ pub struct CollectionCounts {
     pub lost: u64,
     /// Samples without their outer frames.
     pub truncated: u64,
+    /// `truncated` by [`plimsoll_wire::truncation::Truncation`].
+    pub truncated_by: [u64; Truncation::COUNT],
     /// Stacks without their inner frames: the memory for contexts was full, or a frame has an
     /// address that was never announced.
     #[serde(default)]

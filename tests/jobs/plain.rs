@@ -93,3 +93,20 @@ fn stacks_are_whole_above_drap_frames() {
     }
     assert_eq!(summary.number("/collection/truncated"), 0.0);
 }
+
+#[test]
+fn truncated_stacks_are_counted_by_their_reason() {
+    for (way, reason, words) in [
+        ("deep", "too_deep", "because the stack is too deep"),
+        ("generated", "unknown_code", "at code that no loaded file contains"),
+        ("no_table", "no_caller", "at code without an unwind table"),
+    ] {
+        let job = watched("truncated", &format!("burn 4 100 1 {way}"));
+        let job = job.shares_cores().run().succeeded();
+        let (summary, text) = (job.summary(), job.text());
+        let [samples, truncated, by] = ["samples", "truncated", &format!("truncated_by/{reason}")]
+            .map(|key| summary.number(&format!("/collection/{key}")));
+        assert!(truncated > 0.9 * samples && by > 0.95 * truncated, "{way}: {text}");
+        assert!(job.report_contains(words), "{way}: {text}");
+    }
+}

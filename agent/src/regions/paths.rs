@@ -207,9 +207,9 @@ fn walk(observed: &Observed, state: &mut State, entry: &Entry) -> Option<bool> {
     let mut whole = true;
     observed.with_unwinding(state, |unwinding, walk| {
         walk.found.clear();
-        if unwinding.walk(start, walk.found) == WalkEnd::Truncated {
+        if let WalkEnd::Truncated(reason) = unwinding.walk(start, walk.found) {
             whole = false;
-            add_owned(&walk.area().thread.truncated, 1);
+            add_owned(&walk.area().thread.truncated[reason as usize], 1);
         }
         walk.found.reverse();
     })?;

@@ -27,3 +27,4 @@ pub mod ring;
 pub mod segment;
 pub mod sync_id;
 pub mod teams;
+pub mod truncation;

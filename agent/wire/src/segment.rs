@@ -19,6 +19,7 @@ use crate::doorbell::Doorbell;
 use crate::increments::{EventEntry, MAX_EVENTS};
 use crate::lock_waits::{LockWaitCounters, MAX_LOCK_WAITS};
 use crate::teams::{MAX_REGIONS, MAX_TASKS, RegionCounters, TaskCounters};
+use crate::truncation::Truncation;
 
 /// First bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PLIMSOLL");
@@ -237,8 +238,8 @@ pub struct Thread {
     pub samples: AtomicU64,
     /// Number of records lost because the ring was full.
     pub lost: AtomicU64,
-    /// Number of truncated stacks, without their outer frames.
-    pub truncated: AtomicU64,
+    /// Numbers of truncated stacks, without their outer frames, by [`Truncation`].
+    pub truncated: [AtomicU64; Truncation::COUNT],
     /// Number of return addresses marked.
     pub marks_planted: AtomicU64,
     /// Number of unwinds that reached the mark.
@@ -284,7 +285,6 @@ impl Thread {
         for counter in [
             &self.samples,
             &self.lost,
-            &self.truncated,
             &self.calls,
             &self.mpi_calls,
             &self.marks_planted,
@@ -294,7 +294,10 @@ impl Thread {
             &self.marks_mismatched,
             &self.handler_ticks,
             &self.unmeasured_regions,
-        ] {
+        ]
+        .into_iter()
+        .chain(&self.truncated)
+        {
             counter.store(0, Ordering::Relaxed);
         }
     }

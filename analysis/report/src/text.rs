@@ -347,6 +347,9 @@ fn measured(summary: &Summary) -> String {
     if collection.truncated > 0 {
         let part = collection.truncated as f64 / collection.samples.max(1) as f64;
         sentence.push_str(&format!("; {} of the call paths are truncated", percent(part)));
+        if let Some(reason) = collection.truncated_by.main_reason() {
+            sentence.push_str(&format!(", most of them {reason}"));
+        }
     }
     if collection.pruned > 0 {
         let stacks = counted(collection.pruned, "stack");

@@ -4,14 +4,16 @@ use std::cmp::Reverse;
 
 use plimsoll_agent::marks::marks_disabled::MarksDisabled;
 use plimsoll_wire::sync_id::{MAX_SUBGROUPS, MAX_TEMPORAL_TREES, unfollowed};
+use plimsoll_wire::truncation::Truncation;
 
 use crate::advice::listed;
 use crate::agreement::Matching;
 use crate::input::{FirstDeath, JobInfo};
-use crate::job_totals::JobTotals;
+use crate::job_totals::{Counts, JobTotals};
 use crate::metrics::NS_PER_S;
 use crate::summary::{
     Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, OpenMpEfficiency, PeriodUs, Run,
+    TruncatedBy,
 };
 use crate::timeline::{Plan, TimelineTotals};
 
@@ -66,6 +68,7 @@ pub(super) fn collection(totals: &JobTotals) -> Collection {
         samples: counts.samples,
         lost: counts.lost,
         truncated: counts.truncated,
+        truncated_by: truncated_by(counts),
         pruned: counts.pruned,
         marks: marks(totals),
         mpi_calls: counts.mpi_calls,
@@ -82,6 +85,16 @@ pub(super) fn collection(totals: &JobTotals) -> Collection {
         memory_bytes: counts.memory_bytes,
         memory: counts.memory,
         unsampled_threads: counts.unsampled_threads,
+    }
+}
+
+fn truncated_by(counts: &Counts) -> TruncatedBy {
+    let by = |reason: Truncation| counts.truncated_by[reason as usize];
+    TruncatedBy {
+        unknown_code: by(Truncation::UnknownCode),
+        no_caller: by(Truncation::NoCaller),
+        too_deep: by(Truncation::TooDeep),
+        table_full: by(Truncation::TableFull),
     }
 }
 

@@ -52,7 +52,7 @@ pub use process_threads::{
 pub use rank_matrix::{Communication, Lateness, Matrix, Origin, Pattern, Untold, WaitsFor};
 pub use run::{
     Clock, Collection, Efficiency, Marks, Memory, Mpi, MpiAbi, NodeOfRun, OpenMpEfficiency,
-    PeriodUs, Projection, Run, Window,
+    PeriodUs, Projection, Run, TruncatedBy, Window,
 };
 pub use run_structure::{
     Bicluster, ClockMethod, Clocks, Distinction, IterationCluster, IterationInstance,

@@ -97,6 +97,35 @@ pub enum Clock {
     Wall,
 }
 
+/// Numbers of stacks without their outer frames, by the reason why the unwind ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TruncatedBy {
+    /// No loaded file contains the code of a frame: generated code, a library that was being
+    /// unloaded, or a stack that was overwritten.
+    pub unknown_code: u64,
+    /// The caller of a frame cannot be found: the file has no unwind table for this code, or the
+    /// stack cannot be read.
+    pub no_caller: u64,
+    /// The stack is deeper than 512 frames.
+    pub too_deep: u64,
+    /// The table of addresses is full.
+    pub table_full: u64,
+}
+
+impl TruncatedBy {
+    /// Returns the most frequent reason, as it reads behind "most of them"; `None` without one.
+    pub fn main_reason(&self) -> Option<&'static str> {
+        let reasons = [
+            (self.unknown_code, "at code that no loaded file contains"),
+            (self.no_caller, "at code without an unwind table"),
+            (self.too_deep, "because the stack is too deep"),
+            (self.table_full, "because there are too many addresses"),
+        ];
+        let main = reasons.into_iter().rev().max_by_key(|reason| reason.0)?;
+        (main.0 > 0).then_some(main.1)
+    }
+}
+
 /// Cost of the measurement, and what it missed: sums over ranks, except where noted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Collection {
@@ -106,6 +135,9 @@ pub struct Collection {
     pub lost: u64,
     /// Samples without their outer frames.
     pub truncated: u64,
+    /// `truncated` by the reason.
+    #[serde(default)]
+    pub truncated_by: TruncatedBy,
     /// Stacks without their inner frames, since the memory for contexts was full.
     #[serde(default)]
     pub pruned: u64,

@@ -65,7 +65,7 @@ fn another_json_file_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 32] = [
+const ADDED: [&str; 33] = [
     "threads",
     "thread_times",
     "windows",
@@ -79,6 +79,7 @@ const ADDED: [&str; 32] = [
     "late_functions",
     "late_samples",
     "pruned",
+    "truncated_by",
     "thread_clusters",
     "biclusters",
     "population",
