@@ -5,14 +5,14 @@
 use std::ffi::c_int;
 
 use plimsoll_calls::messages::{Messages, messages, tag_after};
-use plimsoll_calls::requests::{Role, role};
+use plimsoll_calls::requests::{Requests, Role, role};
 use plimsoll_calls::{Call, Convention, Extent};
 use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
 use plimsoll_wire::sync_id::SyncScope;
 
 use crate::communicating_thread;
 use crate::stubs::{Frame, Noted};
-use crate::synchronisations::{MAY_SYNCHRONISE, synchronised};
+use crate::synchronisations::{MAY_SYNCHRONISE, synchronised, take_index};
 
 /// Reads the arguments that a Fortran call passes by reference.
 ///
@@ -74,13 +74,19 @@ pub unsafe fn finished(
     // SAFETY: the frame is intact, and MPI has accepted the arguments.
     unsafe {
         let succeeded = succeeded(frame, result);
-        let completes = matches!(role(frame.call()), Some(Role::Completes(_)));
+        let role = role(frame.call());
+        let completes = matches!(role, Some(Role::Completes(_)));
         if completes && facts.has_pending() && communicating_thread::is_current() {
-            *scope = facts.completed(succeeded);
+            *scope = facts.completed(succeeded, |index| is_reported(frame, index));
             return 0;
         }
         if !succeeded {
             return 0;
+        }
+        if let Some(Role::StartsPrepared(requests)) = role
+            && facts.has_prepared()
+        {
+            start_prepared(frame, requests, facts);
         }
         if MAY_SYNCHRONISE[usize::from(frame.call())] {
             *scope = synchronised(frame, call, facts);
@@ -103,10 +109,18 @@ pub unsafe fn finished(
 #[inline(never)]
 pub unsafe fn completes(frame: &Frame, facts: &HandleFacts) {
     let Some(Role::Completes(requests)) = role(frame.call()) else { return };
-    if !communicating_thread::is_current() {
-        return;
+    if communicating_thread::is_current() {
+        // SAFETY: the role gives the type of each argument.
+        unsafe { facts.completes(list_of(frame, requests)) };
     }
-    // SAFETY: the role gives the type of each argument.
+}
+
+/// Returns the requests of a call.
+///
+/// # Safety
+/// The frame belongs to a call with requests among its arguments there.
+unsafe fn list_of(frame: &Frame, requests: Requests) -> RequestList {
+    // SAFETY: promised by the caller.
     unsafe {
         let count = match (requests.count, frame.is_c()) {
             (None, _) => 1,
@@ -118,7 +132,64 @@ pub unsafe fn completes(frame: &Frame, facts: &HandleFacts) {
         let first = frame.argument(requests.first);
         // A null list is invalid in MPI; reporting it is left to MPI.
         let count = if first == 0 { 0 } else { usize::try_from(count).unwrap_or(0) };
-        facts.completes(RequestList { first, count, is_c: frame.is_c() });
+        RequestList { first, count, is_c: frame.is_c() }
+    }
+}
+
+/// Records the start of persistent requests.
+///
+/// # Safety
+/// The frame belongs to such a call, which has just returned.
+#[cold]
+#[inline(never)]
+unsafe fn start_prepared(frame: &Frame, requests: Requests, facts: &HandleFacts) {
+    if communicating_thread::is_current() {
+        // SAFETY: the role gives the type of each argument.
+        unsafe { facts.started_prepared(list_of(frame, requests), take_index) };
+    }
+}
+
+/// Forgets the persistent request that a call is about to free.
+///
+/// # Safety
+/// The frame belongs to MPI_Request_free, which has just begun.
+#[cold]
+#[inline(never)]
+pub unsafe fn frees(frame: &Frame, facts: &HandleFacts) {
+    // SAFETY: the request is the first argument.
+    unsafe {
+        let list = list_of(frame, Requests { count: None, first: 0 });
+        if list.count > 0 {
+            facts.frees(list);
+        }
+    }
+}
+
+/// Returns whether a call reports the request with this index in its list as complete.
+///
+/// # Safety
+/// The frame belongs to a call that may complete requests, and has just returned successfully.
+unsafe fn is_reported(frame: &Frame, index: usize) -> bool {
+    use Messages::*;
+    // Fortran counts from one.
+    let from = usize::from(!frame.is_c());
+    // SAFETY: the table gives the type of each argument; these point to results of the call.
+    // Fortran logicals are integers, and false is 0.
+    unsafe {
+        let at = |word: u8, at: usize| match frame.argument(word) as *const c_int {
+            list if list.is_null() => -1,
+            list => *list.add(at),
+        };
+        let is_set = |flag: Option<u8>| flag.is_none_or(|word| at(word, 0) != 0);
+        let is_index = |found: c_int| usize::try_from(found) == Ok(index + from);
+        match messages(frame.call()) {
+            Some(CompletesOne { flag, .. } | CompletesAll { flag, .. }) => is_set(flag),
+            Some(CompletesAny { index, flag, .. }) => is_set(flag) && is_index(at(index, 0)),
+            Some(CompletesSome { number, indices, .. }) => (0..usize::try_from(at(number, 0))
+                .unwrap_or(0))
+                .any(|place| is_index(at(indices, place))),
+            _ => false,
+        }
     }
 }
 

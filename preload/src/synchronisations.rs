@@ -21,8 +21,8 @@ pub static MAY_SYNCHRONISE: [bool; CALLS.len() + 1] = {
     let mut calls = [false; CALLS.len() + 1];
     let mut at = 0;
     while at < CALLS.len() {
-        let starts = matches!(role(at as CallId + 1), Some(Role::Starts));
-        calls[at + 1] = starts || matches!(CALLS[at].class, CallClass::CollectiveSync);
+        let begins = matches!(role(at as CallId + 1), Some(Role::Starts | Role::Prepares));
+        calls[at + 1] = begins || matches!(CALLS[at].class, CallClass::CollectiveSync);
         at += 1;
     }
     at = 0;
@@ -180,16 +180,19 @@ pub unsafe fn synchronised(frame: &Frame, call: &Call, facts: &HandleFacts) -> O
             }
             FENCE => facts.fenced(named(1), integer(0)),
             id if SHARED_FILES.contains(&id) => facts.shared_file(named(0)),
-            id if role(id) == Some(Role::Starts) => {
-                let request = RequestList {
+            id => {
+                let request = || RequestList {
                     first: frame.argument(call.arity - 1),
                     count: 1,
                     is_c: frame.is_c(),
                 };
-                facts.started(communicator()?, request, take_index);
+                match role(id) {
+                    Some(Role::Starts) => facts.started(communicator()?, request(), take_index),
+                    Some(Role::Prepares) => facts.prepared(communicator()?, request()),
+                    _ => {}
+                }
                 None
             }
-            _ => None,
         }
     }
 }
@@ -233,7 +236,7 @@ pub unsafe fn begin_declared(
 }
 
 /// Returns the index of a synchronisation of all ranks that begins on the calling thread.
-fn take_index() -> Option<u64> {
+pub fn take_index() -> Option<u64> {
     // SAFETY: the block is the calling thread's.
     let block = unsafe { plimsoll_agent::tls::get().as_ref() }?;
     block.enter(|state| regions::take_index(state))
@@ -251,8 +254,8 @@ fn moves_data(call: &Call) -> bool {
 /// # Safety
 /// As [`synchronised`].
 unsafe fn on_other_thread(frame: &Frame, call: &Call, facts: &HandleFacts) {
-    let starts = role(id_of(call.name)) == Some(Role::Starts);
-    if call.class != CallClass::CollectiveSync && !starts {
+    let begins = matches!(role(id_of(call.name)), Some(Role::Starts | Role::Prepares));
+    if call.class != CallClass::CollectiveSync && !begins {
         return;
     }
     // SAFETY: as the caller promises.

@@ -99,6 +99,12 @@ fn measure(
     {
         // SAFETY: the call has just begun.
         unsafe { message::completes(frame, facts) };
+    } else if call == REQUEST_FREE
+        && let Some(facts) = job::handle_facts()
+        && facts.has_prepared()
+    {
+        // SAFETY: the call has just begun.
+        unsafe { message::frees(frame, facts) };
     }
     let (block, observed) = this_thread()?;
     let descriptor = if reads_descriptor(call) {
@@ -214,6 +220,7 @@ const COMM_FREE: CallId = id_of("MPI_Comm_free");
 const COMM_DISCONNECT: CallId = id_of("MPI_Comm_disconnect");
 const WIN_FREE: CallId = id_of("MPI_Win_free");
 const FILE_CLOSE: CallId = id_of("MPI_File_close");
+const REQUEST_FREE: CallId = id_of("MPI_Request_free");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");
 
 fn kind_of(call: &Call) -> CallKind {

@@ -218,18 +218,34 @@ fn whatever_all_ranks_leave_together_ends_an_instance() {
         ] {
             let arguments = format!("sleep 16 10 3 {how}");
             job("alternating", mpi, mpi.ranks(), &arguments).run_until(|job| {
-                assert_partition(job);
-                let (worst, truth) = (job.summary().worst(), job.truth());
-                assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
-                assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.1);
-                assert_eq!(worst.first_cause(), truth.text("cause"), "{}", job.text());
-                let symptom = worst.symptom_path().last().copied();
-                // One rank waits in the reduction, the others in the broadcast; and one sample of a
-                // loop of tests falls into the call, the other beside it.
-                let of_several = symptom.filter(|_| ["reduce", "test"].contains(&how));
-                let known = truth.text("symptom").or(of_several);
-                assert_eq!(symptom, known, "{}", job.text());
+                assert_slow_by_turns(job, ["reduce", "test"].contains(&how));
             });
+        }
+    }
+}
+
+/// Checks that the ranks that are slow by turns are found. `symptom_varies`: one rank waits in the
+/// reduction, the others in the broadcast; or one sample of a loop of tests falls into the call,
+/// the other beside it.
+fn assert_slow_by_turns(job: &Outcome, symptom_varies: bool) {
+    assert_partition(job);
+    let (worst, truth) = (job.summary().worst(), job.truth());
+    assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
+    assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), 0.1);
+    assert_eq!(worst.first_cause(), truth.text("cause"), "{}", job.text());
+    let symptom = worst.symptom_path().last().copied();
+    let known = truth.text("symptom").or(symptom.filter(|_| symptom_varies));
+    assert_eq!(symptom, known, "{}", job.text());
+}
+
+#[test]
+#[ignore = "long: scripts/test --all"]
+fn persistent_collectives_end_instances() {
+    let mpis = [Mpi::Mpich, Mpi::OpenMpiWheel];
+    for mpi in mpis.into_iter().filter(|mpi| mpi.available()) {
+        for how in ["persistent", "startall"] {
+            let job = job("alternating", mpi, mpi.ranks(), &format!("sleep 16 10 3 {how}"));
+            job.run_until(|job| assert_slow_by_turns(job, false));
         }
     }
 }

@@ -2,7 +2,8 @@
  * and wait equally long, and only a view of single iterations shows the loss. HOW selects the
  * synchronisation after each iteration: allreduce (default), reduce (to the first rank, which
  * spreads the sum), reordered (on a communicator of all ranks in another order), fence, dup, split,
- * wait (for a nonblocking collective), waitall (for two), test (until one is complete), write (to
+ * wait (for a nonblocking collective), waitall (for two), test (until one is complete), persistent
+ * and startall (for one or two persistent collectives, where the MPI has them), write (to
  * one file, collectively), ordered (the same, rank after rank), view (of a file), file (opened and
  * closed), window (created and freed) or cart (a topology of all ranks). */
 #include "ranks.h"
@@ -43,6 +44,36 @@ static int prepare(void)
     }
     return 0;
 }
+
+#if MPI_VERSION >= 4 || OMPI_MAJOR_VERSION >= 5
+/* Starts and completes persistent collectives: all of them together, or only the second one, which
+ * is not the first of the list. Returns the name of the completing call. */
+static const char *restart(int iteration)
+{
+    static MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    static int values[2], sums[2];
+    MPI_Status statuses[2];
+    int index = -1;
+    if (iteration == 0) {
+        for (int i = 0; i < 2; i++)
+            MPI_Allreduce_init(&values[i], &sums[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
+                               MPI_INFO_NULL, &requests[i]);
+    }
+    values[0] = values[1] = iteration;
+    if (is_how("startall")) {
+        MPI_Startall(2, requests);
+        MPI_Waitall(2, requests, statuses);
+    } else {
+        MPI_Start(&requests[1]);
+        MPI_Waitany(2, requests, &index, MPI_STATUS_IGNORE);
+    }
+    if (iteration == parameters.iterations - 1) {
+        for (int i = 0; i < 2; i++)
+            MPI_Request_free(&requests[i]);
+    }
+    return is_how("startall") ? "MPI_Waitall" : "MPI_Waitany";
+}
+#endif
 
 /* Starts and completes a nonblocking collective. Returns the name of the completing call; NULL for
  * a loop. */
@@ -103,6 +134,10 @@ static const char *come_together(int iteration)
     }
     if (is_how("wait") || is_how("waitall") || is_how("test"))
         return complete(iteration);
+#if MPI_VERSION >= 4 || OMPI_MAJOR_VERSION >= 5
+    if (is_how("persistent") || is_how("startall"))
+        return restart(iteration);
+#endif
     if (is_how("write")) {
         MPI_File_write_at_all(file, rank * (MPI_Offset)sizeof rank, &rank, 1, MPI_INT,
                               MPI_STATUS_IGNORE);

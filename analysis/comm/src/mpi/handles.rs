@@ -5,6 +5,7 @@
 mod handle_cache;
 mod live_objects;
 mod pending;
+mod prepared;
 mod world_ranks;
 
 use std::ffi::c_int;
@@ -18,6 +19,7 @@ use self::handle_cache::Memory;
 pub use self::live_objects::ObjectKind;
 use self::live_objects::{LiveObjects, ObjectHandle};
 use self::pending::{Layout, Pending};
+use self::prepared::PreparedCollectives;
 use self::world_ranks::WorldRanks;
 use super::mpi_library::{Abi, Handle, Library};
 use crate::fingerprint::{BASIS, extended};
@@ -134,6 +136,7 @@ pub struct HandleFacts {
     /// Nonblocking collectives in progress: their members, and their index among the collectives of
     /// those members.
     pending: Pending<(u32, u64)>,
+    prepared: PreparedCollectives,
     /// Members and root of each reduction that no broadcast from the same root has followed yet.
     /// Kept when handles are freed: one rank may free a communicator of its own between the two
     /// calls and the others not.
@@ -166,6 +169,7 @@ impl HandleFacts {
             peers: Memory::new(),
             subgroups: Subgroups::new(),
             pending: Pending::new(),
+            prepared: PreparedCollectives::new(),
             roots: Mutex::default(),
             in_place: library.fortran_in_place(),
             status_ignore: OnceLock::new(),
@@ -318,15 +322,71 @@ impl HandleFacts {
         take_index: impl FnOnce() -> Option<u64>,
     ) {
         let members = self.members(communicator);
-        let index = match members {
+        let Some(index) = self.begin(members, take_index) else { return };
+        let layout = self.layout(request);
+        // SAFETY: promised by the caller.
+        unsafe { self.pending.start(request.first, layout, (members, index), false) };
+    }
+
+    fn begin(&self, members: u32, take_index: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        match members {
             NOBODY => None,
             ALL => take_index(),
             subgroup => self.subgroups.begin(subgroup - FIRST_SUBGROUP),
-        };
-        let Some(index) = index else { return };
-        let layout = Layout::new(self.library.abi, request.is_c);
+        }
+    }
+
+    fn layout(&self, requests: RequestList) -> Layout {
+        Layout::new(self.library.abi, requests.is_c)
+    }
+
+    /// Records that a persistent request of a collective on a communicator, which must be valid,
+    /// was made.
+    ///
+    /// # Safety
+    /// As [`Self::started`].
+    pub unsafe fn prepared(&self, communicator: Named, request: RequestList) {
+        let members = self.members(communicator);
+        if members != NOBODY {
+            // SAFETY: promised by the caller.
+            unsafe { self.prepared.add(request.first, self.layout(request), members) };
+        }
+    }
+
+    /// Returns whether there is a persistent request of a collective.
+    #[inline]
+    pub fn has_prepared(&self) -> bool {
+        self.prepared.are_some()
+    }
+
+    /// Records the start of persistent requests, some of them perhaps of collectives. `take_index`
+    /// supplies the index of one of all ranks.
+    ///
+    /// # Safety
+    /// The requests stand where the list says.
+    pub unsafe fn started_prepared(
+        &self,
+        requests: RequestList,
+        take_index: impl Fn() -> Option<u64>,
+    ) {
+        let layout = self.layout(requests);
+        for address in (0..requests.count).map(|at| requests.first + at * layout.bytes()) {
+            // SAFETY: promised by the caller.
+            unsafe {
+                let Some(members) = self.prepared.members(address, layout) else { continue };
+                let Some(index) = self.begin(members, &take_index) else { continue };
+                self.pending.start(address, layout, (members, index), true);
+            }
+        }
+    }
+
+    /// Records that a request is about to be freed.
+    ///
+    /// # Safety
+    /// As [`Self::started`].
+    pub unsafe fn frees(&self, request: RequestList) {
         // SAFETY: promised by the caller.
-        unsafe { self.pending.start(request.first, layout, (members, index)) };
+        unsafe { self.prepared.remove(request.first, self.layout(request)) };
     }
 
     /// Returns whether a started collective has not yet been seen to complete.
@@ -340,20 +400,25 @@ impl HandleFacts {
     /// # Safety
     /// The requests must stay where the list says until [`Self::completed`] is called.
     pub unsafe fn completes(&self, requests: RequestList) {
-        let layout = Layout::new(self.library.abi, requests.is_c);
+        let layout = self.layout(requests);
         // SAFETY: promised by the caller.
         unsafe { self.pending.begin(requests.first, requests.count, layout) };
     }
 
     /// Returns which ranks the call announced by [`Self::completes`] has synchronised; `succeeded`
-    /// is its outcome. If it completed several collectives, the last started one of all ranks
+    /// is its outcome, and `is_reported` says whether it reports the request with this index in its
+    /// list as complete. If it completed several collectives, the last started one of all ranks
     /// counts, or else the last started one: all its ranks have come together by then.
     ///
     /// # Safety
     /// As [`Self::completes`].
-    pub unsafe fn completed(&self, succeeded: bool) -> Option<SyncScope> {
+    pub unsafe fn completed(
+        &self,
+        succeeded: bool,
+        is_reported: impl Fn(usize) -> bool,
+    ) -> Option<SyncScope> {
         // SAFETY: promised by the caller.
-        let completed = unsafe { self.pending.completed(succeeded) };
+        let completed = unsafe { self.pending.completed(succeeded, is_reported) };
         let of_all = completed.iter().rev().find(|(members, _)| *members == ALL);
         match of_all.or(completed.last())? {
             (ALL, index) => Some(SyncScope::AllSince(*index)),

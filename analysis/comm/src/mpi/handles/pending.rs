@@ -1,5 +1,5 @@
-//! Nonblocking collectives in progress: the completion of one proves that all its ranks have
-//! started it.
+//! Nonblocking and persistent collectives in progress: the completion of one proves that all its
+//! ranks have started it.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,8 +56,17 @@ struct Started<T> {
     request: Handle,
     layout: Layout,
     what: T,
-    /// Address of its request among those that a running call may complete; 0 if it is not among
+    /// Whether the request is persistent: MPI does not change its handle when it is complete.
+    is_persistent: bool,
+    /// Place of its request among those that a running call may complete; `None` if it is not among
     /// them.
+    place: Option<Place>,
+}
+
+/// Place of a request among those that a running call may complete.
+#[derive(Clone, Copy)]
+struct Place {
+    index: usize,
     address: usize,
 }
 
@@ -81,7 +90,13 @@ impl<T: Copy> Pending<T> {
     ///
     /// # Safety
     /// A request must be stored at `address`.
-    pub(super) unsafe fn start(&self, address: usize, layout: Layout, what: T) {
+    pub(super) unsafe fn start(
+        &self,
+        address: usize,
+        layout: Layout,
+        what: T,
+        is_persistent: bool,
+    ) {
         // SAFETY: promised by the caller.
         let request = unsafe { layout.read(address) };
         let mut started = self.started.lock();
@@ -90,7 +105,7 @@ impl<T: Copy> Pending<T> {
         if started.len() == MAX_PENDING {
             started.remove(0);
         }
-        started.push(Started { request, layout, what, address: 0 });
+        started.push(Started { request, layout, what, is_persistent, place: None });
         self.are_some.store(true, Ordering::Relaxed);
     }
 
@@ -100,31 +115,39 @@ impl<T: Copy> Pending<T> {
     /// The requests must stay there until [`Self::completed`] is called.
     pub(super) unsafe fn begin(&self, first: usize, count: usize, layout: Layout) {
         let mut started = self.started.lock();
-        started.iter_mut().for_each(|known| known.address = 0);
-        for address in (0..count).map(|at| first + at * layout.bytes()) {
+        started.iter_mut().for_each(|known| known.place = None);
+        for index in 0..count {
+            let address = first + index * layout.bytes();
             // SAFETY: promised by the caller.
             let request = unsafe { layout.read(address) };
             for known in started.iter_mut() {
                 if (known.request, known.layout) == (request, layout) {
-                    known.address = address;
+                    known.place = Some(Place { index, address });
                 }
             }
         }
     }
 
     /// Returns the values of the collectives that the call has completed: those with a changed
-    /// request. `succeeded` is the call's outcome.
+    /// request, or with a persistent request that `is_reported` by the call as complete, given its
+    /// index in the list. `succeeded` is the call's outcome.
     ///
     /// # Safety
     /// As for [`Self::begin`] of that call.
-    pub(super) unsafe fn completed(&self, succeeded: bool) -> Vec<T> {
+    pub(super) unsafe fn completed(
+        &self,
+        succeeded: bool,
+        is_reported: impl Fn(usize) -> bool,
+    ) -> Vec<T> {
         let mut completed = Vec::new();
         let mut started = self.started.lock();
         started.retain_mut(|known| {
-            let address = std::mem::take(&mut known.address);
-            // SAFETY: promised by the caller.
-            let is_done =
-                succeeded && address != 0 && unsafe { known.layout.read(address) } != known.request;
+            let place = known.place.take().filter(|_| succeeded);
+            let is_done = place.is_some_and(|place| match known.is_persistent {
+                true => is_reported(place.index),
+                // SAFETY: promised by the caller.
+                false => unsafe { known.layout.read(place.address) != known.request },
+            });
             if is_done {
                 completed.push(known.what);
             }
@@ -147,13 +170,13 @@ mod tests {
         unsafe {
             pending.begin(requests.as_ptr() as usize, requests.len(), Layout::Word);
             done.iter().for_each(|at| requests[*at] = NULL);
-            pending.completed(true)
+            pending.completed(true, |_| false)
         }
     }
 
     fn start(pending: &Pending<u8>, request: Handle, what: u8) {
         // SAFETY: it stands there.
-        unsafe { pending.start(&raw const request as usize, Layout::Word, what) };
+        unsafe { pending.start(&raw const request as usize, Layout::Word, what, false) };
     }
 
     #[test]
@@ -180,7 +203,7 @@ mod tests {
         // SAFETY: the requests stand there.
         let failed = unsafe {
             pending.begin(requests.as_ptr() as usize, 1, Layout::Word);
-            pending.completed(false)
+            pending.completed(false, |_| true)
         };
         assert!(failed.is_empty());
         start(&pending, 70, 9);
@@ -190,5 +213,26 @@ mod tests {
         let done: Vec<usize> = (0..all.len()).collect();
         let completed = complete(&pending, &mut all, &done);
         assert!(completed.iter().copied().eq(1..=MAX_PENDING as u8));
+    }
+
+    #[test]
+    fn a_persistent_collective_is_complete_when_the_call_says_so() {
+        let pending = Pending::new();
+        let requests: [Handle; 2] = [70, 80];
+        let first = requests.as_ptr() as usize;
+        // SAFETY: the requests stand there.
+        unsafe {
+            for (at, what) in [(0, 7), (1, 8)] {
+                pending.start(first + at * Layout::Word.bytes(), Layout::Word, what, true);
+            }
+            pending.begin(first, 2, Layout::Word);
+            assert_eq!(pending.completed(true, |index| index == 1), [8]);
+            // It is not among the requests of this call.
+            pending.begin(first, 0, Layout::Word);
+            assert!(pending.completed(true, |_| true).is_empty());
+            pending.begin(first, 2, Layout::Word);
+            assert_eq!(pending.completed(true, |_| true), [7]);
+        }
+        assert!(!pending.are_some());
     }
 }
