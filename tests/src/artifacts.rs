@@ -43,7 +43,7 @@ pub fn target_dir() -> &'static Path {
 }
 
 /// Builds the library and the command, once per test binary, and returns their paths. The release
-/// build is tested, as users run that, or the profile that `PLIMSOLL_TESTED_PROFILE` names; cargo's
+/// build is tested, as users run that, or the profile that `TESTED_PROFILE` names; cargo's
 /// own lock keeps test binaries apart.
 ///
 /// # Panics
@@ -51,8 +51,7 @@ pub fn target_dir() -> &'static Path {
 pub fn artifacts() -> &'static Artifacts {
     static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
     ARTIFACTS.get_or_init(|| {
-        let profile =
-            env::var("PLIMSOLL_TESTED_PROFILE").unwrap_or_else(|_| String::from("release"));
+        let profile = env::var("TESTED_PROFILE").unwrap_or_else(|_| String::from("release"));
         let messages = build(&["--profile", &profile, "-p", "plimsoll-preload", "-p", "plimsoll"]);
         let folder = target_dir().join(&profile);
         let found =
