@@ -141,6 +141,14 @@ impl KeyInterner {
         expansion.outer.last().map(Frame::key)
     }
 
+    /// Forgets which contexts trees have passed through. The keys remain.
+    ///
+    /// What [`KeyInterner::innermost`] says of a run must not depend on how much of the time before
+    /// the run was read.
+    pub(super) fn forget_contexts(&mut self) {
+        self.by_node.clear();
+    }
+
     /// Returns the number of a context's expansion, counted from 1, and creates the expansion if
     /// needed.
     fn find(&mut self, node: RawId, tree: &Tree, sources: &mut Sources<'_>) -> u32 {

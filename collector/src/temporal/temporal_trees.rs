@@ -89,6 +89,7 @@ impl TemporalTrees {
 
     /// Discards all trees and starts a new run at stamp `begin`.
     pub(crate) fn restart(&mut self, begin: u64) {
+        self.keys.forget_contexts();
         self.main = None;
         self.workers = WorkerThreads::default();
         self.are_followed = true;
