@@ -295,6 +295,28 @@ fn the_thread_that_communicates_has_the_phases() {
     }
 }
 
+/// A run with eight times the samples that its memory holds keeps its phases by every eighth one.
+#[test]
+#[ignore = "long: scripts/test --all"]
+fn long_runs_keep_their_phases_by_samples_alone() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = job("stages", Mpi::OpenMpi, 4, "sleep 60 20 3");
+    let job = job.variable("PLIMSOLL_PERIOD", "200us").variable("PLIMSOLL_MEMORY", "1MiB");
+    job.variable("PLIMSOLL_REGIONS", "off").run_until(|job| {
+        let summary = job.summary();
+        let said = notes(summary, "Calls were not measured");
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("one of every 8 samples"), "{said:?}");
+        let long: Vec<u64> = phases(summary).iter().map(instances).filter(|it| *it > 1).collect();
+        assert!(long.iter().filter(|it| **it >= 54).count() == 2, "{long:?}\n{}", job.text());
+        let (worst, truth) = (summary.worst(), job.truth());
+        assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
+        assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), TOLERANCE);
+    });
+}
+
 /// Returns the notes of a job that begin with `begin`.
 fn notes<'a>(summary: &'a Summary, begin: &str) -> Vec<&'a str> {
     let all = summary.at("/notes").as_array().map_or(&[][..], Vec::as_slice);
@@ -308,7 +330,8 @@ fn what_is_not_followed_is_said() {
         return;
     }
     let said = "On rank 0-1 several threads took part in collectives";
-    let elsewhere = run("elsewhere", Mpi::OpenMpi, 2, "sleep 5 10 2 multiple");
+    // The thread that called MPI_Init synchronises for as long as the other one has work.
+    let elsewhere = run("elsewhere", Mpi::OpenMpi, 2, "sleep 40 10 2 multiple");
     assert_eq!(notes(elsewhere.summary(), said).len(), 1, "{}", elsewhere.text());
     let many = "More than 64 threads of rank 0-1 lived at the same time";
     // The last of 200 threads works for 3 s, and most exist when the collector first polls them

@@ -35,7 +35,8 @@ pub fn shown(totals: &Totals, places: &[Option<u32>], alignment: &Alignment) -> 
         let run_begin_ns = longest.run_begin.as_ref().map(|begin| alignment.begin_of_ns(begin));
         let begin_s = |step: &Step| {
             let begin_ns = run_begin_ns?.saturating_add_unsigned(step.begin_ns?);
-            Some(begin_ns as f64 / NS_PER_S)
+            // The rank may have begun to work before the reference did.
+            Some(begin_ns.max(0) as f64 / NS_PER_S)
         };
         let number = |step: &Step| u32::try_from(step.first).unwrap_or(u32::MAX);
         let first_iterations: RankSet = steps.iter().map(number).collect();
