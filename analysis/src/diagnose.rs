@@ -91,7 +91,7 @@ pub fn diagnose_into(
         reason.is_none()
     });
     let (mut agreed, lowest, by_samples) = agree(comm, &local, &job.rules)?;
-    let mut noted = None;
+    let mut noted = Vec::new();
     if by_samples && agreed.ranks > 0 {
         noted = sampled_phases::resolve(comm, &mut local, &lowest)?;
         (agreed, ..) = agree(comm, &local, &job.rules)?;

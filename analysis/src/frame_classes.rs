@@ -18,6 +18,9 @@ const SYSTEM_MODULES: &[&str] = &[
     "libplimsoll.so",
 ];
 
+/// Modules of the C library.
+const C_LIBRARY_MODULES: &[&str] = &["libc.so", "libc-2", "libpthread"];
+
 /// Language libraries; never named as a cause, not even if the outermost function calls them.
 const LANGUAGE_MODULES: &[&str] = &[
     "libstdc++",
@@ -49,6 +52,11 @@ pub fn is_of_language(frame: &Frame) -> bool {
 /// Returns whether a frame belongs to a system library.
 pub fn is_system(frame: &Frame) -> bool {
     SYSTEM_MODULES.iter().any(|module| frame.module.starts_with(module))
+}
+
+/// Returns whether a frame belongs to the C library.
+pub fn is_of_c_library(frame: &Frame) -> bool {
+    C_LIBRARY_MODULES.iter().any(|module| frame.module.starts_with(module))
 }
 
 /// Returns whether a frame is part of a procedure: a loop, an inlined call or a line.

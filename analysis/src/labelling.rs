@@ -8,6 +8,7 @@ pub mod polls;
 use plimsoll_calls::{self as calls, CallClass, Provider};
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind};
 
+use crate::frame_classes::is_of_c_library;
 use crate::label::Label;
 pub use known::is_thread_barrier;
 
@@ -119,7 +120,8 @@ fn known_class(frame: &Frame, outer: ContextClass) -> ContextClass {
     } else {
         outer
     };
-    if let Some((class, provider)) = recorded_call(frame).or_else(|| mpi_by_name(frame)) {
+    let by_name = || mpi_by_name(frame).or_else(|| libc_by_name(frame));
+    if let Some((class, provider)) = recorded_call(frame).or_else(by_name) {
         let in_mpi = outer.in_mpi || provider.is_mpi();
         let label = from_call_class(class, provider, outer);
         return ContextClass { label, in_mpi, polling: class == CallClass::Polling, ..outer };
@@ -146,6 +148,19 @@ fn mpi_by_name(frame: &Frame) -> Option<(CallClass, Provider)> {
         return None;
     }
     let call = calls::call(calls::id_of(name))?;
+    Some((call.class, call.provider))
+}
+
+/// Without wrappers, and where the C library calls itself (fwrite writes), its calls appear as its
+/// functions, under any of its names for them (`__write`, `__libc_pread`, `__read_nocancel`).
+fn libc_by_name(frame: &Frame) -> Option<(CallClass, Provider)> {
+    if frame.kind != FrameKind::Function || !is_of_c_library(frame) {
+        return None;
+    }
+    let name = frame.function.trim_start_matches("__GI_").trim_start_matches('_');
+    let name = name.strip_prefix("libc_").unwrap_or(name);
+    let name = ["_nocancel", "_chk"].iter().fold(name, |name, end| name.trim_end_matches(end));
+    let call = calls::call(calls::id_of(name)).filter(|call| call.provider == Provider::Libc)?;
     Some((call.class, call.provider))
 }
 
@@ -276,6 +291,36 @@ mod tests {
         ] {
             assert_eq!(class_of(path, "").label, label, "{path}");
         }
+    }
+
+    #[test]
+    fn functions_of_the_c_library_are_its_calls() {
+        let class_in = |module: &str, path: &str| {
+            let mut contexts = Contexts::default();
+            let node = contexts.node(path);
+            let frame = contexts.tree.nodes[node as usize].frame as usize;
+            contexts.tree.frames[frame].module = module.to_owned();
+            contexts.tree.frames[frame].call = None;
+            context_classes(&contexts.tree, &Rules::default())[node as usize].label
+        };
+        for (path, label) in [
+            ("main/fwrite/__write", Label::Io),
+            ("main/__read_nocancel", Label::Io),
+            ("main/__libc_pread", Label::Io),
+            ("main/__GI___read_chk", Label::Io),
+            ("main/fsync", Label::Io),
+            ("main/___pthread_mutex_lock", Label::WaitLock),
+            ("main/pthread_join", Label::WaitPartner),
+            ("main/__poll", Label::WaitResource),
+            ("main/MPI_Recv/__poll", Label::WaitPartner),
+            ("main/clock_nanosleep", Label::Computation),
+            ("main/MPI_Recv/clock_nanosleep", Label::WaitPartner),
+            ("main/fwrite", Label::Computation),
+        ] {
+            assert_eq!(class_in("libc.so.6", path), label, "{path}");
+        }
+        // The program may have a function of the same name.
+        assert_eq!(class_in("app", "main/__write"), Label::Computation);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //!    end of its own at the same time. A rank without such an end was not in that synchronisation.
 //! 4. Votes are added up. An end that all ranks have in common was a synchronisation of all (4.2):
 //!    each rank's run is [cut](cut()) there.
+//! 5. Ends that only some ranks have in common divide the instances of these [subgroups].
 //!
 //! Differences from PPoPP20: PPoPP20 compares the ends of one site at a time, by iterations, and
 //! then decides for each site whether all ranks leave it together. Here each end is decided
@@ -17,7 +18,7 @@
 //! the site matters only if several are possible. Several synchronisations between two samples
 //! count as one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,7 @@ use crate::input::RankInput;
 mod align;
 mod cut;
 mod ends;
+mod subgroups;
 #[cfg(test)]
 mod tests;
 
@@ -51,6 +53,8 @@ struct Seen {
     ranks: u32,
     /// Number of ranks with missing samples.
     broken: u32,
+    /// Maximum number of samples that one in the series of a rank stands for.
+    stride: u32,
 }
 
 /// Rank that all others are compared with.
@@ -58,6 +62,8 @@ struct Seen {
 struct Reference {
     clock: ClockName,
     begin: i64,
+    /// Period of the rank's samples.
+    period_ns: u64,
     /// Index and time of the synchronisation at the end of the run; `None` if not measured.
     last: Option<(u64, i64)>,
     ends: Vec<End>,
@@ -74,35 +80,58 @@ struct Vote {
     sampled: BTreeMap<u32, u32>,
 }
 
-/// Finds the phases of ranks with samples only, and rewrites their profiles. Returns a note for the
-/// summary, if there is one. Collective.
+/// Ends of a rank.
+struct RankEnds {
+    ends: Vec<End>,
+    /// For each end of the reference, the index of the matching one.
+    matches: Vec<Option<usize>>,
+    /// The rank's clock against the reference's; `None` if their relation is unknown.
+    gaps: Option<Gaps>,
+}
+
+/// Finds the phases of ranks with samples only, and rewrites their profiles. Returns notes for the
+/// summary. Collective.
 pub fn resolve(
     comm: &dyn Communicator,
     local: &mut [RankInput],
     lowest: &Lowest,
-) -> Result<Option<String>, CommunicatorError> {
+) -> Result<Vec<String>, CommunicatorError> {
     let ours = local.iter().fold(Seen::default(), Seen::add_rank);
     let seen = broadcast(comm, reduce(comm, ours, Seen::combine))?;
     if seen.broken > 0 {
-        return Ok(Some(String::from(
-            "Calls were not measured (PLIMSOLL_REGIONS=off), and not all samples could be kept: \
-             the run is one phase. PLIMSOLL_MEMORY allows for more.",
-        )));
+        return Ok(vec![String::from(
+            "Calls were not measured (PLIMSOLL_REGIONS=off), and the measurement was paused, or \
+             samples were minutes apart: the run is one phase.",
+        )]);
+    }
+    // What one sample of many shows, it shows to their common period.
+    for input in local.iter_mut() {
+        let stride = input.profile.series.as_ref().map_or(1, |series| series.stride.max(1));
+        let period_ns = &mut input.profile.kept_period_ns;
+        *period_ns = period_ns.saturating_mul(stride.into());
     }
     let reference = local.iter().find(|input| lowest.as_ref().is_some_and(|it| it.0 == input.rank));
     let reference = reference.map(|input| Reference::of(input, &seen.sites));
     let reference = broadcast(comm, reduce(comm, reference, Option::or))?;
-    let Some(reference) = reference else { return Ok(None) };
-    let found: Vec<(Vec<End>, Vec<Option<usize>>)> =
+    let Some(reference) = reference else { return Ok(Vec::new()) };
+    let found: Vec<RankEnds> =
         local.iter().map(|input| reference.found_in(input, &seen.sites)).collect();
     let nobody = vec![Vote::default(); reference.ends.len()];
-    let ours = found.iter().fold(nobody, |votes, (ends, matches)| {
+    let ours = found.iter().fold(nobody, |votes, RankEnds { ends, matches, .. }| {
         combine(votes, matches.iter().map(|at| Vote::of(at.map(|at| &ends[at]))).collect())
     });
     let votes = broadcast(comm, reduce(comm, ours, combine))?;
     let agreed = Agreed::new(&votes, seen.ranks, seen.sites.len());
+    let agreed_by = |found: &RankEnds| -> BTreeSet<usize> {
+        agreed.ends.iter().filter_map(|at| *found.matches.get(*at)?).collect()
+    };
+    let candidates = local.iter().zip(&found).map(|(input, found)| {
+        (input.rank, period(input.profile.kept_period_ns), found, agreed_by(found))
+    });
+    let divisions = subgroups::find(comm, candidates.collect(), (seen.ranks, &seen.sites))?;
     let sites: Vec<_> = seen.sites.iter().collect();
-    for (input, (ends, matches)) in local.iter_mut().zip(&found) {
+    for (position, (input, found)) in local.iter_mut().zip(&found).enumerate() {
+        let RankEnds { ends, matches, .. } = found;
         let Some(series) = input.profile.series.take() else { continue };
         let cuts: Vec<Cut<'_>> = (agreed.ends.iter())
             .filter_map(|at| {
@@ -112,10 +141,25 @@ pub fn resolve(
             .collect();
         // An agreed end has a vote of every rank, so each rank has all of them.
         if cuts.len() == agreed.ends.len() {
-            cut(&mut input.profile, &series, &cuts);
+            let divisions = divisions.of(position, ends, &sites);
+            cut(&mut input.profile, &series, (&cuts, &divisions));
         }
     }
-    Ok(None)
+    let thinned = (seen.stride > 1).then(|| {
+        format!(
+            "Calls were not measured (PLIMSOLL_REGIONS=off), and the memory holds one of every {} \
+             samples: phases are as accurate as samples so far apart. A larger PLIMSOLL_MEMORY \
+             holds more.",
+            seen.stride
+        )
+    });
+    let has_more = divisions.has_more.then(|| {
+        String::from(
+            "Calls were not measured (PLIMSOLL_REGIONS=off), and samples show more groups of \
+             ranks than are followed: the synchronisations of some divide no phases.",
+        )
+    });
+    Ok(thinned.into_iter().chain(has_more).collect())
 }
 
 /// Returns the begin of a rank's run, in nanoseconds on the rank's clock.
@@ -129,7 +173,10 @@ impl Seen {
         let profile = &input.profile;
         self.ranks += 1;
         match profile.series.as_ref().filter(|series| series.is_whole) {
-            Some(series) => self.sites.extend(ends::sites(series, &profile.tree)),
+            Some(series) => {
+                self.sites.extend(ends::sites(series, &profile.tree));
+                self.stride = self.stride.max(series.stride);
+            }
             None => self.broken += 1,
         }
         self
@@ -139,6 +186,7 @@ impl Seen {
         self.sites.extend(other.sites);
         self.ranks += other.ranks;
         self.broken += other.broken;
+        self.stride = self.stride.max(other.stride);
         self
     }
 }
@@ -147,14 +195,20 @@ impl Reference {
     fn of(input: &RankInput, sites: &Sites) -> Self {
         let mut ends = ends_of(input, sites);
         ends.truncate(MAX_ENDS);
-        Self { clock: ClockName::of(input), begin: begin(input), last: last(input), ends }
+        Self {
+            clock: ClockName::of(input),
+            begin: begin(input),
+            period_ns: input.profile.kept_period_ns,
+            last: last(input),
+            ends,
+        }
     }
 
-    /// Returns the ends of a rank, and for each end of the reference the index of the matching one.
-    fn found_in(&self, input: &RankInput, sites: &Sites) -> (Vec<End>, Vec<Option<usize>>) {
+    /// Returns the ends of a rank, and which of them are the reference's.
+    fn found_in(&self, input: &RankInput, sites: &Sites) -> RankEnds {
         let ours = ends_of(input, sites);
         let pairs = Pairs::new(&self.ends, &ours, sites);
-        let period = i64::try_from(input.profile.kept_period_ns).unwrap_or(i64::MAX / 16);
+        let period = period(input.profile.kept_period_ns.max(self.period_ns));
         let mut hints = vec![begin(input).saturating_sub(self.begin)];
         if let (Some((one, theirs)), Some((other, ours))) = (self.last, last(input))
             && one == other
@@ -166,12 +220,16 @@ impl Reference {
         } else {
             align(&self.ends, &ours, &pairs, &hints, period)
         };
-        let matches = match gaps {
-            Some(gaps) => matched(&self.ends, &ours, &pairs, &gaps, period),
+        let matches = match &gaps {
+            Some(gaps) => matched(&self.ends, &ours, &pairs, gaps, period),
             None => vec![None; self.ends.len()],
         };
-        (ours, matches)
+        RankEnds { ends: ours, matches, gaps }
     }
+}
+
+fn period(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX / 16)
 }
 
 fn ends_of(input: &RankInput, sites: &Sites) -> Vec<End> {

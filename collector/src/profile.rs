@@ -455,6 +455,9 @@ pub struct Sight {
 pub struct Series {
     /// Set if no sample is missing; otherwise `sights` is empty.
     pub is_whole: bool,
+    /// Maximum number of samples that one of the series stands for: more than 1 if the memory was
+    /// too small for all, then a power of 2.
+    pub stride: u32,
     /// Samples by ascending time.
     pub sights: Vec<Sight>,
     /// Synchronisations in which samples found the thread.

@@ -11,6 +11,9 @@ use plimsoll_tests::truth::assert_within;
 
 const TOLERANCE: f64 = 0.10;
 
+/// Tolerance where times are known to a sampling period only.
+const BY_SAMPLES_TOLERANCE: f64 = 0.20;
+
 fn job(subject: &str, mpi: Mpi, ranks: u32, arguments: &str) -> Job {
     Job::ranks(subject, mpi, ranks).arguments(arguments).watch(Watch::Run)
 }
@@ -310,6 +313,46 @@ fn ranks_that_take_turns_within_rows_are_waited_for_there() {
     let arguments = ["sleep 10 100 3", "sleep 10 200 1"];
     assert_foretold(("grid", Mpi::OpenMpi, 4), arguments, "load_imbalance", |with| {
         assert_found(with, "load_imbalance");
+    });
+}
+
+/// Without measured calls, samples show which ranks leave the sum together.
+#[test]
+#[ignore = "long: scripts/test --all"]
+fn rows_are_found_by_samples_alone() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    for how in ["columns", "world"] {
+        let job = job("grid", Mpi::OpenMpi, 8, &format!("sleep 30 20 3 {how}"));
+        job.variable("PLIMSOLL_REGIONS", "off").run_until(|job| {
+            let (worst, truth) = (job.summary().worst(), job.truth());
+            assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
+            assert_eq!(worst.symptom_path().last(), Some(&"MPI_Allreduce"), "{}", job.text());
+            assert!(worst.cause_path().contains(&"work_by_turns"), "{}", job.text());
+            let expected_s = truth.number("expected_loss_s");
+            assert_within("seconds", worst.seconds(), expected_s, BY_SAMPLES_TOLERANCE);
+        });
+    }
+}
+
+/// The C library's functions have labels by their names.
+#[test]
+#[ignore = "long: scripts/test --all"]
+fn files_are_found_by_samples_alone() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    // Neither the number of calls nor the size of their data is known.
+    let kinds = ["large_io", "frequent_communication"];
+    let job = job("files", Mpi::OpenMpi, 2, "sleep 20 60 24");
+    job.variable("PLIMSOLL_REGIONS", "off").run_until(|job| {
+        let (worst, truth) = (job.summary().worst(), job.truth());
+        assert!(kinds.contains(&worst.kind()), "{}", job.text());
+        assert_eq!(worst.field("label"), "io", "{}", job.text());
+        assert!(worst.symptom_path().contains(&"write_checkpoint"), "{}", job.text());
+        let expected_s = truth.number("expected_loss_s");
+        assert_within("seconds", worst.seconds(), expected_s, BY_SAMPLES_TOLERANCE);
     });
 }
 

@@ -1,12 +1,13 @@
-//! Cuts a rank's samples at the releases of all ranks: into the phases, instances and releases that
-//! a collector makes of measured synchronisations.
+//! Cuts a rank's samples at the releases of all ranks and of subgroups: into the phases, instances,
+//! subgroup intervals and releases that a collector makes of measured synchronisations.
 
 use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_collector::profile::{
     InstanceRow, InstanceRows, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, Series,
-    instance_level,
+    Subgroup, instance_level,
 };
+use plimsoll_wire::sync_id::is_followed;
 
 use super::ends::{End, Site};
 
@@ -21,12 +22,30 @@ pub(super) struct Cut<'a> {
     pub(super) site: &'a Site,
 }
 
-/// Cuts a run. The last instance keeps the ending of the run.
-pub(super) fn cut(profile: &mut ProcessProfile, series: &Series, cuts: &[Cut<'_>]) {
+/// Position at which a subgroup of ranks synchronised.
+pub(super) struct Division<'a> {
+    /// The end, and its site.
+    pub(super) cut: Cut<'a>,
+    /// Ranks that synchronised.
+    pub(super) subgroup: Subgroup,
+    /// Number of earlier synchronisations of these ranks.
+    pub(super) index: u64,
+}
+
+/// Cuts a run. The last instance keeps the ending of the run. Cuts and divisions are in the order
+/// of time.
+pub(super) fn cut(
+    profile: &mut ProcessProfile,
+    series: &Series,
+    (cuts, divisions): (&[Cut<'_>], &[Division<'_>]),
+) {
     let ends_in = profile.phases.last().and_then(|phase| phase.ends_in);
     let mut known: BTreeMap<&Site, NodeId> = BTreeMap::new();
     let mut context = |site| *known.entry(site).or_insert_with(|| node(profile, site));
     let sites: Vec<NodeId> = cuts.iter().map(|cut| context(cut.site)).collect();
+    let divisions: Vec<(&Division<'_>, NodeId)> =
+        divisions.iter().map(|division| (division, context(division.cut.site))).collect();
+    let mut divisions = divisions.into_iter().peekable();
     let mut run = Run::default();
     let mut first = 0;
     let mut after = None;
@@ -39,12 +58,25 @@ pub(super) fn cut(profile: &mut ProcessProfile, series: &Series, cuts: &[Cut<'_>
     let ends = cuts.iter().zip(&sites).map(|(cut, site)| (cut.end.sight, Some(*site)));
     let ends = ends.chain([(series.sights.len(), ends_in)]);
     for (index, (next, ends_in)) in (0..).zip(ends) {
+        let mut intervals: Vec<Interval> = Vec::new();
         let mut instance = Instance::default();
         for sight in first..next {
+            while let Some((division, node)) =
+                divisions.next_if(|(division, _)| division.cut.end.sight <= sight)
+            {
+                let ended = std::mem::take(&mut instance);
+                if division.cut.end.sight > first && is_followed(division.index) {
+                    let (subgroup, index) = (Some(division.subgroup), division.index);
+                    intervals.push(Interval { subgroup, index, ends_in: Some(node), ended });
+                } else {
+                    instance = ended;
+                }
+            }
             let seen = &series.sights[sight];
             instance.add(seen, begin_of(sight + 1).saturating_sub(begin_of(sight)));
         }
-        run.fold(index, (after, ends_in), begin_of(first), instance);
+        intervals.push(Interval { subgroup: None, index, ends_in, ended: instance });
+        run.fold(after, begin_of(first), intervals);
         (first, after) = (next, ends_in);
     }
     run.complete(&profile.phases);
@@ -59,6 +91,7 @@ pub(super) fn cut(profile: &mut ProcessProfile, series: &Series, cuts: &[Cut<'_>
     profile.syncs = count + u64::from(ends_in.is_some());
     profile.phases = run.phases();
     profile.rows = run.rows;
+    profile.subgroup_intervals = run.subgroup_intervals;
 }
 
 /// Returns the context of a site; adds the context if this rank was never seen in it.
@@ -89,6 +122,13 @@ struct Instance {
 }
 
 impl Instance {
+    fn absorb(&mut self, other: Self) {
+        self.duration_ns += other.duration_ns;
+        for (node, value) in other.values {
+            self.values.entry(node).or_default().add(&value);
+        }
+    }
+
     fn add(&mut self, sight: &plimsoll_collector::profile::Sight, time_ns: u64) {
         self.duration_ns += time_ns;
         let value = NodeValue {
@@ -104,22 +144,59 @@ impl Instance {
     }
 }
 
+/// Adds a row if its level is kept; raises the level while there are too many.
+fn push(rows: &mut InstanceRows, row: InstanceRow) {
+    if instance_level(row.index) < rows.level {
+        return;
+    }
+    rows.rows.push(row);
+    while rows.rows.len() > MAX_ROWS {
+        rows.level += 1;
+        let level = rows.level;
+        rows.rows.retain(|row| instance_level(row.index) >= level);
+    }
+}
+
+/// Part of an instance up to a synchronisation of a subgroup, or of all ranks (`None`).
+struct Interval {
+    subgroup: Option<Subgroup>,
+    index: u64,
+    ends_in: Option<NodeId>,
+    ended: Instance,
+}
+
+impl Interval {
+    fn row(&self, phase: u32) -> InstanceRow {
+        let net = |(node, value): (&NodeId, &NodeValue)| {
+            let net_ns = value.net_ns();
+            (net_ns > 0).then_some((*node, net_ns))
+        };
+        InstanceRow {
+            subgroup: self.subgroup,
+            index: self.index,
+            ends_in: self.ends_in,
+            phase,
+            duration_ns: self.ended.duration_ns,
+            values: self.ended.values.iter().filter_map(net).collect(),
+        }
+    }
+}
+
 /// Phases found so far.
 #[derive(Default)]
 struct Run {
     phases: Vec<(PhaseProfile, BTreeMap<NodeId, NodeValue>)>,
     by_sites: HashMap<(Option<NodeId>, Option<NodeId>), usize>,
     rows: InstanceRows,
+    subgroup_intervals: InstanceRows,
 }
 
 impl Run {
-    fn fold(
-        &mut self,
-        index: u64,
-        ends: (Option<NodeId>, Option<NodeId>),
-        begin_ns: u64,
-        instance: Instance,
-    ) {
+    /// Adds an instance that begins at `begin_ns`, after a synchronisation at `after`. The last of
+    /// its intervals ends it.
+    fn fold(&mut self, after: Option<NodeId>, begin_ns: u64, intervals: Vec<Interval>) {
+        let Some(Interval { index, ends_in, .. }) = intervals.last() else { return };
+        let (index, ends) = (*index, (after, *ends_in));
         let phases = &mut self.phases;
         let number = *self.by_sites.entry(ends).or_insert_with(|| {
             let phase = PhaseProfile {
@@ -135,35 +212,22 @@ impl Run {
             phases.push((phase, BTreeMap::new()));
             phases.len() - 1
         });
+        if intervals.len() > 1 {
+            intervals
+                .iter()
+                .for_each(|it| push(&mut self.subgroup_intervals, it.row(number as u32)));
+        }
+        let mut whole =
+            Interval { subgroup: None, index, ends_in: ends.1, ended: Instance::default() };
+        intervals.into_iter().for_each(|it| whole.ended.absorb(it.ended));
         let (phase, values) = &mut phases[number];
         phase.instances += 1;
         phase.last_index = index;
-        phase.duration_ns += instance.duration_ns;
-        for (node, value) in &instance.values {
+        phase.duration_ns += whole.ended.duration_ns;
+        for (node, value) in &whole.ended.values {
             values.entry(*node).or_default().add(value);
         }
-        if instance_level(index) < self.rows.level {
-            return;
-        }
-        let net = |(node, value): (&NodeId, &NodeValue)| {
-            let net_ns = value.net_ns();
-            (net_ns > 0).then_some((*node, net_ns))
-        };
-        let values = instance.values.iter().filter_map(net).collect();
-        let (phase, duration_ns) = (number as u32, instance.duration_ns);
-        self.rows.rows.push(InstanceRow {
-            subgroup: None,
-            index,
-            ends_in: ends.1,
-            phase,
-            duration_ns,
-            values,
-        });
-        while self.rows.rows.len() > MAX_ROWS {
-            self.rows.level += 1;
-            let level = self.rows.level;
-            self.rows.rows.retain(|row| instance_level(row.index) >= level);
-        }
+        push(&mut self.rows, whole.row(number as u32));
     }
 
     /// Adds the values of the whole run that no sample shows, which are those of measured calls at

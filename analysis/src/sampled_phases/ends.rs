@@ -45,6 +45,20 @@ pub(super) struct End {
     pub(super) sight: usize,
 }
 
+impl End {
+    /// Returns the end on a clock that is ahead by `gap`.
+    pub(super) fn moved(&self, gap: i64) -> Self {
+        Self {
+            since: self.since.saturating_add(gap),
+            earliest: self.earliest.saturating_add(gap),
+            at: self.at.saturating_add(gap),
+            latest: self.latest.saturating_add(gap),
+            sites: self.sites.clone(),
+            ..*self
+        }
+    }
+}
+
 /// Returns the sites at which a rank was seen, in a form that is equal on all ranks.
 pub(super) fn sites(series: &Series, tree: &ContextTree) -> Vec<Site> {
     let site = |site: &plimsoll_collector::profile::SyncSite| Site {

@@ -32,6 +32,9 @@ struct Sampled {
     ranks: Vec<Vec<Step>>,
     /// Nanoseconds by which each rank's clock is ahead at the begin, and its drift in ppm.
     clocks: Vec<(i64, f64)>,
+    /// Number of samples that each one stands for; of these, there is one per period.
+    stride: u32,
+    ranks_per_row: u32,
 }
 
 /// Returns the address of a site's call in the code.
@@ -59,21 +62,55 @@ impl Sampled {
             run
         };
         let clocks = vec![(0, 0.0); ranks as usize];
-        Self { ranks: (0..ranks).map(of_rank).collect(), clocks }
+        Self { ranks: (0..ranks).map(of_rank).collect(), clocks, stride: 1, ranks_per_row: 2 }
     }
 
-    /// Returns the times at which all ranks are released, since the begin.
-    fn sync_returns(&self) -> Vec<u64> {
-        let mut now = 0;
-        let steps = self.ranks[0].len();
-        let longest = |step: usize| {
-            let work = |rank: &Vec<Step>| rank[step].work.iter().map(|(_, ns)| ns).sum::<u64>();
-            self.ranks.iter().map(work).max().unwrap()
+    /// Builds steps in which rows of ranks synchronise several times, and all ranks once. In each
+    /// row another rank takes longer each time, so all ranks work equally long.
+    fn rows(rows: u32, ranks_per_row: u32, steps: u32) -> Self {
+        let of_rank = |rank: u32| {
+            let mut run = Vec::new();
+            let (row, last_row) = (u64::from(rank / ranks_per_row), u64::from(rows - 1));
+            for at in 0..steps {
+                let shift = 11 + u64::from(at % 4) * 9;
+                for turn in 0..ranks_per_row {
+                    let is_slow = (rank + at + turn).is_multiple_of(ranks_per_row);
+                    // Rows differ in their times, and none of them in all of its work.
+                    let late = if turn == 0 { shift * row } else { 0 };
+                    let ns = (if is_slow { 60 } else { 20 } + late) * MS;
+                    let work = vec![("main/relax", ns)];
+                    run.push(Step { work, site: "main/in_rows/MPI_Allreduce@2" });
+                }
+                // Without any waiting, no sample would show the barrier.
+                let more = if rank == 0 { 12 } else { 0 };
+                let rest = 38 * last_row - shift * row;
+                let work = vec![("main/advance", (20 + more + rest) * MS)];
+                run.push(Step { work, site: "main/MPI_Barrier@3" });
+            }
+            run.push(Step { work: vec![("main/tidy_up", 20 * MS)], site: "" });
+            run
         };
+        let ranks = rows * ranks_per_row;
+        let clocks = vec![(0, 0.0); ranks as usize];
+        Self { ranks: (0..ranks).map(of_rank).collect(), clocks, stride: 1, ranks_per_row }
+    }
+
+    /// Returns the times at which a rank is released, since the begin: by all ranks, or at a site
+    /// in `in_rows` by the ranks of its row.
+    fn sync_returns(&self, rank: u32) -> Vec<u64> {
+        let mut now = vec![0; self.ranks.len()];
         let mut sync_returns = Vec::new();
-        for step in 0..steps {
-            now += longest(step) + INSTANT;
-            sync_returns.push(now);
+        for step in 0..self.ranks[0].len() {
+            for (now, steps) in now.iter_mut().zip(&self.ranks) {
+                *now += steps[step].work.iter().map(|(_, ns)| ns).sum::<u64>();
+            }
+            let in_rows = self.ranks[0][step].site.contains("in_rows");
+            let length = if in_rows { self.ranks_per_row as usize } else { now.len() };
+            for row in now.chunks_mut(length) {
+                let release = row.iter().max().copied().unwrap_or(0) + INSTANT;
+                row.fill(release);
+            }
+            sync_returns.push(now[rank as usize]);
         }
         sync_returns
     }
@@ -97,7 +134,7 @@ impl Sampled {
         let mut contexts = Contexts::default();
         contexts.node("main");
         let steps = &self.ranks[rank as usize];
-        let sync_returns = self.sync_returns();
+        let sync_returns = self.sync_returns(rank);
         let mut stretches: Vec<Stretch> = Vec::new();
         let mut sites: Vec<SyncSite> = Vec::new();
         let mut now = 0;
@@ -123,7 +160,9 @@ impl Sampled {
             stretches.push((now, node, site.map(|site| (site, number))));
         }
         let elapsed = now;
-        let mut series = Series { is_whole: true, sites: sites.clone(), ..Series::default() };
+        let (sites_of_all, stride) = (sites.clone(), self.stride);
+        let mut series =
+            Series { is_whole: true, stride, sites: sites_of_all, ..Series::default() };
         let mut seen = vec![false; sites.len()];
         let mut last: Option<(u64, usize)> = None;
         let mut stamp = u64::from(rank) * 1_370_000 % PERIOD + 1000;
@@ -205,7 +244,7 @@ impl Sampled {
             syncs: 1,
             elapsed_ns: clock(elapsed),
             period_ns: PERIOD,
-            kept_period_ns: PERIOD,
+            kept_period_ns: PERIOD / u64::from(self.stride),
             effective_period_ns: PERIOD,
             clock: "wall".to_owned(),
             collection: Default::default(),
@@ -314,6 +353,23 @@ fn a_clock_that_drifts_is_followed() {
 }
 
 #[test]
+fn samples_of_which_few_were_kept_are_as_far_apart_as_they_are() {
+    let mut subject = Sampled::stages(4, 30);
+    let whole = diagnose_alone(subject.inputs(), &job()).unwrap();
+    for stride in [4, 64] {
+        subject.stride = stride;
+        let thinned = diagnose_alone(subject.inputs(), &job()).unwrap();
+        assert_eq!(instances(&thinned), instances(&whole), "one of {stride}");
+        assert_eq!(thinned.losses, whole.losses, "one of {stride}");
+        let [note] = &thinned.notes[..] else { panic!("{:?}", thinned.notes) };
+        assert!(note.contains(&format!("one of every {stride} samples")), "{note}");
+    }
+    subject.stride = 64;
+    subject.clocks = vec![(0, 0.0), (3_700_000_000, 0.0), (-250_000_000, 0.0), (7_000, 0.0)];
+    assert_aligned(&subject, 30);
+}
+
+#[test]
 fn programs_that_differ_meet_at_sites_of_their_own() {
     let mut subject = Sampled::stages(4, 30);
     subject.clocks[3] = (1_000_000_000, 0.0);
@@ -355,6 +411,29 @@ fn what_some_ranks_leave_is_no_synchronisation_of_all() {
     let summary = diagnose_alone(inputs, &job()).unwrap();
     let most = summary.phases.iter().map(|phase| phase.instances).max();
     assert!(most.is_some_and(|most| most <= 2), "{:?}", instances(&summary));
+}
+
+#[test]
+fn ranks_that_leave_a_site_together_are_a_subgroup() {
+    for (rows, ranks_per_row) in [(2, 2), (3, 4)] {
+        let mut subject = Sampled::rows(rows, ranks_per_row, 20);
+        // Each turn costs a row 40 ms, less the mean over its ranks.
+        let turns = 20.0 * f64::from(ranks_per_row);
+        let expected_s = turns * 0.040 * (1.0 - 1.0 / f64::from(ranks_per_row));
+        for clocks in [false, true] {
+            if clocks {
+                subject.clocks[1] = (3_700_000_000, 0.0);
+                subject.clocks[rows as usize] = (-250_000_000, 0.0);
+            }
+            let summary = diagnose_alone(subject.inputs(), &job()).unwrap();
+            let worst = &summary.losses[0];
+            let symptom = worst.symptom.path.last().map(|frame| frame.function.as_str());
+            assert_eq!(symptom, Some("MPI_Allreduce"), "{:#?}", summary.losses);
+            let apart = (worst.seconds - expected_s).abs() / expected_s;
+            assert!(apart < 0.1, "{rows} {ranks_per_row} {}: {expected_s}", worst.seconds);
+            assert_eq!(summary.notes, Vec::<String>::new());
+        }
+    }
 }
 
 #[test]

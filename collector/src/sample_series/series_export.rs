@@ -70,7 +70,7 @@ impl SeriesExporter<'_, '_> {
             before = Some((seen, inside));
             let inside = inside.map(|(site, _)| site);
             let run_delay_ns = self.rate.ns(seen.run_delay.into());
-            let samples = u64::from(seen.is_sample);
+            let samples = u64::from(seen.samples);
             // Nothing has changed that anybody could ask for.
             if let Some(known) = sights.last_mut()
                 && known.node == node
@@ -99,7 +99,8 @@ impl SeriesExporter<'_, '_> {
             });
         }
         let Found { sites, passages, ways, .. } = found;
-        Some(profile::Series { is_whole: series.is_whole, sights, sites, passages, ways })
+        let (is_whole, stride) = (series.is_whole, series.stride);
+        Some(profile::Series { is_whole, stride, sights, sites, passages, ways })
     }
 
     /// Returns the synchronisation that a context lies in, by its outermost frame that is MPI's.

@@ -72,7 +72,7 @@ fn missing_records_are_no_end_and_a_pause_ends_all() {
     w.resume(BEGIN + 3 * PERIOD);
     w.sample(BEGIN + 4 * PERIOD, &[main]);
     subject.end_at(BEGIN + 5 * PERIOD);
-    assert_eq!(collect(&subject).series, Some(Series::default()));
+    assert_eq!(collect(&subject).series, Some(Series { stride: 1, ..Series::default() }));
 }
 
 #[test]
