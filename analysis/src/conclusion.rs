@@ -155,14 +155,14 @@ impl Conclusion {
         let members = clusters.clusters().iter().map(|cluster| &*cluster.members);
         self.axis = MatrixAxis::new(&self.totals.job.ranks, members);
         let totals = &self.totals;
-        let alignment = totals.clocks.alignment(&self.reference, totals.job.period_ns);
+        let alignment = totals.clocks.alignment(&self.reference, totals.job.kept_period_ns);
         Wanted::new(self.axis.clone(), chains::shown_paths(totals, &self.findings), alignment)
     }
 
     /// Follows the waiting between ranks; returns the begins of chains, at which ranks are asked
     /// next for their work.
     pub fn follow_pairs(&mut self, pairs: Pairs) -> Vec<Begin> {
-        let clocks = self.totals.clocks.conclude(&self.reference, self.totals.job.period_ns);
+        let clocks = self.totals.clocks.conclude(&self.reference, self.totals.job.kept_period_ns);
         let error_us = clocks.residual_us.unwrap_or(0.0);
         self.chains = chains::chains(&self.findings, &pairs, &self.axis, error_us);
         self.pairs = Some(pairs);
@@ -203,7 +203,7 @@ impl Conclusion {
         let purpose = Purpose::of(job, totals)?;
         let clusters = self.clusters();
         let members = clusters.clusters().iter().map(|cluster| &*cluster.members);
-        let alignment = totals.clocks.alignment(reference, totals.job.period_ns);
+        let alignment = totals.clocks.alignment(reference, totals.job.kept_period_ns);
         let plan = population::Plan::new(&purpose, totals, members, alignment);
         Some((purpose, plan))
     }
@@ -217,7 +217,7 @@ impl Conclusion {
     pub fn plan(&self, wants_cells: bool) -> Plan {
         let Self { totals, reference, context_classes, findings, .. } = self;
         let job = &totals.job;
-        let alignment = totals.clocks.alignment(reference, job.period_ns);
+        let alignment = totals.clocks.alignment(reference, job.kept_period_ns);
         let contexts =
             (timeline::chosen(totals, context_classes, findings), timeline::symptoms(findings));
         let run = (job.ranks.clone(), job.elapsed_ns, job.bin_ns);
@@ -267,7 +267,7 @@ pub fn summary(
         ranks.by_ref().take(queries.len()).fold(RankSet::default(), |one, more| one.union(more))
     };
     let phases = phases(totals, &conclusion.alike);
-    let alignment = totals.clocks.alignment(reference, totals.job.period_ns);
+    let alignment = totals.clocks.alignment(reference, totals.job.kept_period_ns);
     let mut losses: Vec<Loss> = Vec::new();
     for (index, (finding, chain)) in findings.iter().zip(&conclusion.chains).enumerate() {
         let slow = answer(&finding.slow).union(&finding.slow_ranks);
