@@ -19,6 +19,8 @@ use plimsoll_summary::{KILLED, RUNNING};
 pub const TEXT_LINES: usize = 40;
 /// Maximum number of lines of the tree in the summary of a run without losses.
 const TREE_LINES: usize = 14;
+/// Maximum number of losses with one line each, where there is no room for more.
+const MAX_BRIEF_LOSSES: usize = 3;
 /// Maximum number of notes shown.
 const MAX_NOTES: usize = 4;
 /// Line limit of paragraphs that are never cut off: more than the longest advice has.
@@ -204,21 +206,18 @@ fn efficiencies(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// Appends as many losses as fit, the largest regardless of its length. Returns their number.
+/// Appends as many losses as fit, the largest regardless of its length, and of the next ones a line
+/// each. Returns the number of losses with all that is known of them.
 fn append_losses(page: &mut Page, summary: &Summary, room: usize) -> usize {
     for (index, loss) in summary.losses.iter().enumerate() {
         let block = block(summary, index + 1, loss);
         let left = summary.losses.len() - index;
-        // One line is reserved for the number of losses that do not fit.
-        let needed = block.len() + if left > 1 { 2 } else { 0 };
-        if index > 0 && page.len() + needed > room {
-            let rest: f64 = summary.losses[index..].iter().map(|loss| loss.seconds).sum();
-            page.line("");
-            let losses = counted(left as u64, "smaller loss").replace("losss", "losses");
-            page.line(&format!(
-                "{losses} not shown ({} at most): see the JSON file.",
-                seconds(rest)
-            ));
+        let reserved = match left - 1 {
+            0 => 0,
+            others => 2 + others.min(MAX_BRIEF_LOSSES),
+        };
+        if index > 0 && page.len() + block.len() + reserved > room {
+            append_brief_losses(page, summary, index);
             return index;
         }
         page.append(block);
@@ -226,14 +225,38 @@ fn append_losses(page: &mut Page, summary: &Summary, room: usize) -> usize {
     summary.losses.len()
 }
 
+/// Appends a line for each of the first losses from `shown` on, and the number of the others.
+fn append_brief_losses(page: &mut Page, summary: &Summary, shown: usize) {
+    page.line("");
+    let (brief, others) =
+        summary.losses[shown..].split_at(MAX_BRIEF_LOSSES.min(summary.losses.len() - shown));
+    for (number, loss) in (shown + 1..).zip(brief) {
+        let (lost, part) = (seconds(loss.seconds), percent(loss.severity));
+        let sentence = format!("{}, {lost} ({part}): {}", name(loss), gist(summary, loss));
+        page.paragraph(&format!("{number}. "), &sentence, 1);
+    }
+    if let Some(largest) = others.first() {
+        let losses = counted(others.len() as u64, "smaller loss").replace("losss", "losses");
+        let each = seconds(largest.seconds);
+        page.line(&format!("{losses} (at most {each} each) not shown: see the JSON file."));
+    } else {
+        page.line("All that is known of these is in the JSON file.");
+    }
+}
+
+/// Returns the kind of a loss as a heading begins with it.
+fn name(loss: &Loss) -> String {
+    let kind = loss.kind.to_string();
+    let (first, others) = kind.split_at(1);
+    format!("{}{others}", first.to_ascii_uppercase())
+}
+
 fn block(summary: &Summary, number: usize, loss: &Loss) -> Page {
     let mut page = Page::new(WIDTH);
     page.line("");
-    let kind = loss.kind.to_string();
-    let (first, others) = kind.split_at(1);
     page.line(&format!(
-        "{number}. {}{others}: {} lost, {} of the run time",
-        first.to_ascii_uppercase(),
+        "{number}. {}: {} lost, {} of the run time",
+        name(loss),
         seconds(loss.seconds),
         percent(loss.severity),
     ));
