@@ -16,6 +16,7 @@ use crate::imbalance::Cause;
 use crate::label::Label;
 use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
+use crate::openmp_totals::RegionSums;
 use crate::owners::{Owners, function_around};
 use crate::queries::Quantity;
 use crate::summary::LossKind;
@@ -76,6 +77,13 @@ struct Locked {
     sum_ns: u128,
 }
 
+/// Returns the fraction of `waited_ns`, the time in locks, without which the run would be shorter.
+fn useful_fraction(totals: &Totals, waited_ns: u128) -> f64 {
+    let slack_ns = |(_, region): (NodeId, &RegionSums)| u128::from(region.sums.lock_slack_ns());
+    let slack_ns: u128 = totals.openmp.regions().map(slack_ns).sum();
+    1.0 - (slack_ns as f64 / waited_ns.max(1) as f64).min(1.0)
+}
+
 /// Returns the loss by locks for which the threads of ranks wait. Its size is the mean wait time of
 /// one thread, over the threads that take part.
 pub fn locks(
@@ -108,7 +116,7 @@ pub fn locks(
     let lost_ns = match mains_too {
         true => per_thread(main_ns + others_ns, ranks + others),
         false => per_thread(others_ns, others),
-    };
+    } * useful_fraction(totals, main_ns + others_ns);
     locked.sort_by_key(|it| (std::cmp::Reverse(it.sum_ns), it.call));
     let symptom = locked.first().filter(|it| it.sum_ns > 0)?.call;
     let whole_ns = (main_ns + others_ns) as f64;

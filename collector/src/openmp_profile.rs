@@ -145,6 +145,13 @@ impl RegionProfile {
         self.thread_ns.saturating_sub(self.max_thread_ns)
     }
 
+    /// Waits for locks, summed over threads, of threads that would only wait for the end of the
+    /// region instead: without any locks, the region lasts as long as the thread with most work.
+    pub fn lock_slack_ns(&self) -> u64 {
+        let gain_ns = self.elapsed_ns.saturating_sub(self.max_work_ns);
+        self.lock_ns.saturating_sub(gain_ns.saturating_mul(u64::from(self.threads)))
+    }
+
     /// TALP's load balance loss: the sum over threads of the idle time beyond the smallest one.
     pub fn load_balance_loss_ns(&self) -> u64 {
         self.max_thread_ns.saturating_sub(self.work_ns)
@@ -174,5 +181,21 @@ mod tests {
         assert_eq!(region.scheduling_loss_ns(), 2 * 2 * 2 + 3 * 3);
         assert_eq!(region.load_balance_loss_ns(), 2 * 4);
         assert_eq!(region.scheduling_loss_ns() + region.load_balance_loss_ns(), region.idle_ns());
+    }
+
+    #[test]
+    fn a_thread_that_has_nothing_to_do_after_a_lock_loses_nothing_by_it() {
+        let region = |max_work_ns, lock_ns| RegionProfile {
+            threads: 4,
+            elapsed_ns: 100,
+            max_work_ns,
+            lock_ns,
+            ..RegionProfile::default()
+        };
+        // One thread works all the time, the others wait for it.
+        assert_eq!(region(100, 300).lock_slack_ns(), 300);
+        // Each of four threads works for 25 while the others wait.
+        assert_eq!(region(25, 300).lock_slack_ns(), 0);
+        assert_eq!(region(40, 300).lock_slack_ns(), 60);
     }
 }

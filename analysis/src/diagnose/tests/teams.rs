@@ -294,3 +294,24 @@ fn the_call_path_that_has_a_lock_while_others_wait_is_named() {
     );
     assert!(other.losses.iter().all(|loss| loss.holders.is_empty()));
 }
+
+#[test]
+fn waiting_in_order_for_the_thread_with_all_the_work_is_uneven_work_and_no_lock() {
+    let waits = "main/solve/solve._omp_fn.0/GOMP_ordered_start";
+    let with_lock = |openmp: OpenMp| {
+        let part = |_| vec![doing(KERNEL, 100 * MS), calling(waits, 900 * MS, 10, 0)];
+        with_teams(2, openmp, part)
+    };
+    // Another thread works all the time: without the lock, this one would wait for its end.
+    let summary = with_lock(|_, contexts| locked(region(100, [1000, 250, 1000], contexts)));
+    assert_eq!(losses(&summary), [(LossKind::ThreadImbalance, 0.75)]);
+    // All threads work equally long, one after another.
+    let summary = with_lock(|_, contexts| locked(region(100, [1000, 250, 250], contexts)));
+    assert!(of_kind(&summary, LossKind::LockContention).is_some(), "{:?}", losses(&summary));
+}
+
+/// Adds 900 ms in which a thread of the region waits for a lock.
+fn locked(mut openmp: OpenMpProfile) -> OpenMpProfile {
+    openmp.regions[0].lock_ns = 900 * MS;
+    openmp
+}
