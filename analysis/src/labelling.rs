@@ -26,8 +26,8 @@ pub struct ContextClass {
     pub in_mpi: bool,
     /// Whether the context is, or lies below, a call that tests for progress and returns at once.
     pub polling: bool,
-    /// Whether the context is unnamed code of a thread runtime; code of the program may lie below
-    /// it.
+    /// Whether the context is unnamed code of a thread runtime, or the loop of a thread pool; code
+    /// of the program may lie below it.
     pub in_thread_runtime: bool,
     /// Whether the context is, or lies below, a function in which other processes take part
     /// according to a user's rule. Such a function is treated like MPI.
@@ -112,10 +112,14 @@ fn involves_others(label: Label) -> bool {
 }
 
 fn known_class(frame: &Frame, outer: ContextClass) -> ContextClass {
-    if !outer.communicates() && known::is_thread_runtime(frame) {
+    if !outer.communicates() && known::waits_for_work(frame) {
         return ContextClass { label: Label::WaitPartner, in_thread_runtime: true, ..outer };
     }
     let outer = if outer.in_thread_runtime {
+        // A loop that looks for work yields its core meanwhile.
+        if frame.yields() {
+            return outer;
+        }
         ContextClass { label: Label::Computation, in_thread_runtime: false, ..outer }
     } else {
         outer
@@ -287,6 +291,10 @@ mod tests {
             ("libgomp.so.1+0x1d320/main._omp_fn.0", Label::Computation),
             ("libgomp.so.1+0x1d320/main._omp_fn.0/app+0x10", Label::Computation),
             ("main/MPI_Bcast/libgomp.so.1+0x1f780", Label::Communication),
+            ("blas_thread_server", Label::WaitPartner),
+            ("blas_thread_server/__sched_yield", Label::WaitPartner),
+            ("blas_thread_server/inner_thread/dgemm_kernel", Label::Computation),
+            ("main/dgemm/exec_blas_async_wait", Label::WaitPartner),
             ("main/libgomp.so.1+0x1f780/MPI_Bcast", Label::Communication),
         ] {
             assert_eq!(class_of(path, "").label, label, "{path}");

@@ -63,7 +63,21 @@ pub struct Frame {
 /// the file name: GNU, LLVM and Intel OpenMP.
 const THREAD_RUNTIMES: &[&str] = &["libgomp.so", "libomp.so", "libomp-", "libomp5", "libiomp5.so"];
 
+/// Functions in which the threads of a pool look for work, often without sleeping: OpenBLAS. Their
+/// own time is waiting; what they call is work.
+const POOL_LOOPS: &[&str] = &["blas_thread_server"];
+
 impl Frame {
+    /// Returns whether the threads of a pool look for work in the function.
+    pub fn is_pool_loop(&self) -> bool {
+        POOL_LOOPS.contains(&self.function.as_str())
+    }
+
+    /// Returns whether the function gives the core to other threads.
+    pub fn yields(&self) -> bool {
+        self.function.trim_start_matches('_') == "sched_yield"
+    }
+
     /// Returns whether the code belongs to a runtime that starts the program's threads.
     pub fn is_of_thread_runtime(&self) -> bool {
         THREAD_RUNTIMES.iter().any(|beginning| self.module.starts_with(beginning))

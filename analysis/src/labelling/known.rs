@@ -86,6 +86,8 @@ const BEGINNINGS: &[(&str, Label)] = &[
     ("__kmp_hyper_barrier", Label::WaitPartner),
     ("__kmp_acquire_", Label::WaitLock),
     ("__kmpc_critical", Label::WaitLock),
+    // OpenBLAS: the thread that called waits for its workers.
+    ("exec_blas_async_wait", Label::WaitPartner),
     // The C library
     ("__futex_abstimed_wait", Label::WaitPartner),
     ("__lll_lock_wait", Label::WaitLock),
@@ -145,10 +147,16 @@ pub fn is_thread_barrier(frame: &Frame) -> bool {
 
 /// Returns whether a frame is unnamed code of a thread runtime: distributions strip these of the
 /// names above. Its own time is waiting; functions called by it belong to the program.
-pub(super) fn is_thread_runtime(frame: &Frame) -> bool {
+fn is_thread_runtime(frame: &Frame) -> bool {
     let is_nameless =
         frame.function.strip_prefix(&frame.module).is_some_and(|it| it.starts_with('+'));
     is_nameless && frame.is_of_thread_runtime()
+}
+
+/// Returns whether a thread waits in the own time of a frame, while the functions called there
+/// belong to the program.
+pub(super) fn waits_for_work(frame: &Frame) -> bool {
+    is_thread_runtime(frame) || frame.is_pool_loop()
 }
 
 /// Returns the label of a function known by its name. `communicates` is whether its caller

@@ -310,7 +310,7 @@ fn add(sums: &mut BTreeMap<NodeId, NodeValue>, values: &[(NodeId, NodeValue)]) {
 }
 
 /// Returns for each context whether its exclusive time is no work: in or below a wrapped call that
-/// does not merely sleep, or in the code of a thread runtime.
+/// does not merely sleep, or in the code of a thread runtime or of a pool that looks for work.
 fn idle_contexts(tree: &ContextTree) -> Vec<bool> {
     let mut in_call: Vec<bool> = Vec::with_capacity(tree.nodes.len());
     let mut idle = Vec::with_capacity(tree.nodes.len());
@@ -319,7 +319,9 @@ fn idle_contexts(tree: &ContextTree) -> Vec<bool> {
         let inside = node.parent.is_some_and(|parent| in_call[parent as usize]);
         let waits = frame.call.is_some_and(|id| calls::class(id) != Some(CallClass::Sleep));
         in_call.push(inside || waits);
-        idle.push(inside || waits || frame.is_of_thread_runtime());
+        let runs_pool = frame.is_of_thread_runtime() || frame.is_pool_loop();
+        let yields = frame.yields() && node.parent.is_some_and(|parent| idle[parent as usize]);
+        idle.push(inside || waits || runs_pool || yields);
     }
     idle
 }
