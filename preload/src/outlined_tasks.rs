@@ -131,7 +131,8 @@ unsafe extern "C" fn begin(frame: *mut TaskFrame, number: u32) -> usize {
         let (block, observed) = this_thread()?;
         block.enter(|state| tasks::begin_task(observed, state, function as u64, ticks()))
     };
-    let task = guarded("task", begin, || None).unwrap_or(OpenTask::UNMEASURED);
+    let mut task = guarded("task", begin, || None).unwrap_or(OpenTask::UNMEASURED);
+    task.start(ticks());
     // SAFETY: as the caller promises.
     unsafe { (&raw mut (*frame).task).write(task) };
     function

@@ -256,6 +256,15 @@ static double mean_waited_s(void)
     return sum_s / region.threads;
 }
 
+/* Returns the duration of a region in which no thread waits for another one's lock. */
+static double longest_work_s(const struct region *region)
+{
+    double longest_s = 0;
+    for (int t = 0; t < region->threads; t++)
+        longest_s = region->work_s[t].s > longest_s ? region->work_s[t].s : longest_s;
+    return longest_s;
+}
+
 int main(int argc, char **argv)
 {
     read_parameters(argc, argv);
@@ -328,8 +337,11 @@ int main(int argc, char **argv)
     verdict.loss_s = shown->imbalance_s;
     if (verdict.serial_s > 0)
         verdict.loss_s = verdict.serial_s * (region.threads - 1) / region.threads;
-    if (locks)
-        verdict.loss_s = verdict.waited_s = mean_waited_s();
+    if (locks) {
+        verdict.waited_s = mean_waited_s();
+        double gain_s = region.elapsed_s - longest_work_s(&region);
+        verdict.loss_s = gain_s < verdict.waited_s ? gain_s : verdict.waited_s;
+    }
     if (strcmp(how, "tasks") == 0 || strcmp(how, "regions") == 0) {
         bool tasks = strcmp(how, "tasks") == 0;
         verdict.pieces = (double)pieces * parameters.iterations;

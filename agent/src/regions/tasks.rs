@@ -26,6 +26,9 @@ pub struct OpenTask {
     /// Function of the task.
     function: u64,
     begun: u64,
+    /// Time that measuring took at the task's begin, in ticks: it counts as the wait around the
+    /// task, not as work of the program.
+    preparation: u64,
     /// Time in tasks inside of the tasks around this one, until its begin, in ticks.
     inner: u64,
     /// The call that the thread waited in; its `return_slot` is 0 if there was none.
@@ -78,6 +81,7 @@ impl OpenTask {
         is_measured: false,
         function: 0,
         begun: 0,
+        preparation: 0,
         inner: 0,
         waited: Open::NONE,
         waited_path: PathKey::NONE,
@@ -89,9 +93,15 @@ impl OpenTask {
     pub fn is_measured(&self) -> bool {
         self.is_measured
     }
+
+    /// Lets the program's code begin at `ticks`, after all that was to be done before it.
+    pub fn start(&mut self, ticks: u64) {
+        self.preparation = ticks.saturating_sub(self.begun);
+        self.begun = ticks;
+    }
 }
 
-/// Begins a task with this function on the calling thread, at `ticks`.
+/// Begins a task with this function on the calling thread, at `ticks`. [`OpenTask::start`] follows.
 pub fn begin_task(observed: &Observed, state: &mut State, function: u64, ticks: u64) -> OpenTask {
     let waited = state.regions.open;
     let slot = &state.regions.slots[usize::from(waited.slot)];
@@ -119,8 +129,17 @@ pub fn begin_task(observed: &Observed, state: &mut State, function: u64, ticks: 
         let is_wait = class(call).is_some_and(|it| it != CallClass::TaskCreation);
         tasks.outermost = Waited { slot: waited.slot, path, is_wait };
     }
-    let is_measured = true;
-    OpenTask { is_measured, function, begun: ticks, inner, waited, waited_path, after, graft }
+    OpenTask {
+        is_measured: true,
+        function,
+        begun: ticks,
+        preparation: 0,
+        inner,
+        waited,
+        waited_path,
+        after,
+        graft,
+    }
 }
 
 /// Ends a task at `ticks`. The thread waits again as before the task.
@@ -143,9 +162,10 @@ pub unsafe fn end_task(observed: &Observed, state: &mut State, task: &OpenTask, 
         return;
     }
     let call = at.call;
-    state.regions.open = Open { slot, return_slot, entered: ticks, sampled: false, before: None };
+    let entered = ticks.saturating_sub(task.preparation);
+    state.regions.open = Open { slot, return_slot, entered, sampled: false, before: None };
     let thread = &state.area().thread;
-    thread.open_stamp.store(stamp(ticks), Ordering::Relaxed);
+    thread.open_stamp.store(stamp(entered), Ordering::Relaxed);
     store_owned(&thread.open_call, u32::from(call));
     store_owned(&thread.open_slot, u32::from(slot) + 1);
 }

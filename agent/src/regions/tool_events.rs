@@ -500,11 +500,13 @@ fn take_task(observed: &Observed, state: &mut State, task: TaskName, ticks: u64)
     let within_call = mark_stubs::original(task.created_at) - 1;
     let open = begin_task(observed, state, within_call, ticks);
     let tool = &mut state.regions.tool;
-    if let Some(taken) = tool.tasks.get_mut(tool.open_tasks) {
-        *taken = TakenTask { name: task.name, open };
-    }
+    let at = tool.open_tasks;
     tool.open_tasks += 1;
     tool.clear_wait();
+    if let Some(taken) = tool.tasks.get_mut(at) {
+        *taken = TakenTask { name: task.name, open };
+        taken.open.start(self::ticks());
+    }
 }
 
 #[inline]
