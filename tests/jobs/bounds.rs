@@ -23,6 +23,7 @@ fn functions(summary: &Summary) -> BTreeMap<String, bool> {
 
 /// Each function is shown with its loop, or is among those reported as missing.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn what_is_not_looked_up_in_time_is_told() {
     if !Mpi::OpenMpi.available() {
         return;

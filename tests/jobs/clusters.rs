@@ -84,6 +84,7 @@ fn graded_ranks_are_few_clusters_of_neighbours() {
 
 /// One of each rank's three threads works twice and one three times as long as the first.
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn threads_that_do_alike_are_one_cluster_over_all_ranks() {
     if !Mpi::OpenMpi.available() {
         return;

@@ -155,6 +155,7 @@ const LIFE_S: f64 = 2.0;
 const LOST_S: f64 = 1.0;
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn a_death_costs_a_second_at_most() {
     artifacts(); // built before anything is timed
     for mpi in each_mpi() {
@@ -217,6 +218,7 @@ fn a_death_costs_a_second_at_most() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn damage_costs_what_is_damaged() {
     let job = Job::alone("plain").arguments("burn 10 30 1").watch(Watch::Run).run().succeeded();
     let (summary, folder) = (job.summary(), folder(&job));

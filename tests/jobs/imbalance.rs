@@ -76,6 +76,7 @@ fn sleeping_in_eight_ranks() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn sleeping_in_sixteen_ranks() {
     assert_others_wait(Mpi::OpenMpi, 16, "sleep 40 10 3", "0-11");
 }
@@ -86,12 +87,14 @@ fn waiting_at_a_barrier() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn slow_ranks_that_call_the_function_at_another_place() {
     assert_others_wait(Mpi::OpenMpi, 4, "sleep 40 10 3 places", "0-2");
     assert_others_wait(Mpi::Mpich, 2, "burn 40 10 3 places", "0");
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn preloaded_by_the_launcher() {
     if !Mpi::OpenMpi.available() {
         return;
@@ -126,6 +129,7 @@ fn work_between_the_last_collective_and_the_end() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn rank_0_works_while_the_others_wait() {
     for (mpi, ranks, mode) in [(Mpi::OpenMpi, 8, "sleep 40 10 3"), (Mpi::Mpich, 2, "burn 40 10 3")]
     {

@@ -224,6 +224,7 @@ fn assert_shapes(summary: &Summary, what: &str) {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn do_loops_are_counted_whatever_the_compiler_makes_of_them() {
     for flags in OPTIMISED {
         build("nests", "gfortran", flags, |summary, what| {

@@ -190,6 +190,7 @@ fn multigrid_polls_when_it_is_set_up() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn large_messages_are_told_from_late_ones() {
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
         for arguments in ["sleep 10 60 128", "sleep 10 60 128 apart"] {

@@ -95,6 +95,7 @@ fn cancelled_threads() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn children_of_every_kind() {
     assert_unnoticed(&Job::alone("children"));
 }

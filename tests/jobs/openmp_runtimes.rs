@@ -127,6 +127,7 @@ fn regions_of_unusual_shapes_are_counted() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn four_ranks_with_threads_add_up() {
     if !Mpi::OpenMpi.available() {
         return;

@@ -275,6 +275,7 @@ fn collective_calls_on_files_windows_and_topologies_end_instances() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn the_thread_that_communicates_has_the_phases() {
     for mpi in each_mpi() {
         for how in ["thread", "helper", "multiple"] {

@@ -70,6 +70,7 @@ fn every_thread_of_the_application_counts() {
 }
 
 #[test]
+#[ignore = "long: scripts/test --all"]
 fn threads_that_find_no_room_count_too() {
     let job = watched("threads", "sleep 1 1 3 900").variable("PLIMSOLL_TRACE", "off");
     let job = job.shares_cores().run().succeeded();
