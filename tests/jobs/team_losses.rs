@@ -11,9 +11,9 @@ const TOLERANCE: f64 = 0.10;
 
 /// Ratio of slow work to other work.
 const FACTOR: u32 = 3;
-/// Relative tolerance for short tasks: the time that measuring takes at a task's begin is part of
-/// the task in the summary, and part of its overhead in the subject.
-const TASK_TOLERANCE: f64 = 0.35;
+/// Relative tolerance for short tasks: a part of what measuring takes at a task's begin and end is
+/// part of the task in the summary, and part of its overhead in the subject.
+const TASK_TOLERANCE: f64 = 0.20;
 
 /// Maximum median of short tasks and regions, as a multiple of the subject's mean.
 const MAX_MEDIAN: f64 = 2.0;
