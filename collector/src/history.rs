@@ -39,7 +39,7 @@ use crate::spooling::meta::NameMeta;
 use crate::tables::Tables;
 use crate::temporal::{TemporalTrees, ThreadTree};
 use crate::thread_accounts::ThreadAccounts;
-use crate::time_series::{Grouping, TimeSeries};
+use crate::time_series::{Grouping, Resolution, TimeSeries};
 use plimsoll_binary::{Function, Structures};
 use plimsoll_trees::WantedIteration;
 
@@ -136,8 +136,8 @@ impl History {
             periods: Periods::default(),
             phases: Phases::new(begin, row_bytes),
             series: Series::new(begin, memory_bytes, only_samples),
-            times: TimeSeries::new(begin),
-            thread_accounts: ThreadAccounts::new(aggregation),
+            times: TimeSeries::new(begin, Resolution::MAIN),
+            thread_accounts: ThreadAccounts::new(begin, aggregation),
             seen: 0,
             partners: PartnerValues::default(),
             regions: RegionValues::default(),
@@ -165,8 +165,8 @@ impl History {
         self.begin = begin;
         self.phases.restart(begin, self.row_bytes);
         self.series.restart(begin);
-        self.times = TimeSeries::new(begin);
-        self.thread_accounts.restart();
+        self.times = TimeSeries::new(begin, Resolution::MAIN);
+        self.thread_accounts.restart(begin);
         self.partners = PartnerValues::default();
         self.regions.restart();
         self.events.restart();
@@ -355,7 +355,9 @@ impl History {
             self.phases.open.charge_unsampled((ROOT, ROOT), length);
         }
         self.phases.end();
-        self.times.finish(Grouping { tree: &self.tree, keys: &self.temporal_trees.keys });
+        let grouping = Grouping { tree: &self.tree, keys: &self.temporal_trees.keys };
+        self.times.finish(grouping);
+        self.thread_accounts.finish(grouping);
         count_as(MemoryKind::Clusters, || self.temporal_trees.finish());
     }
 
@@ -536,8 +538,8 @@ impl History {
         structures: &'h mut Structures,
     ) -> (&'h mut Replay, ReplayTarget<'h>) {
         let is_main = thread.is_main;
-        let account = match is_main {
-            true => &mut self.phases.open,
+        let (account, times) = match is_main {
+            true => (&mut self.phases.open, Some(&mut self.times)),
             false => self.thread_accounts.of_thread(thread.number, thread.routine),
         };
         self.events.of_thread((!is_main).then_some(thread.routine));
@@ -556,7 +558,7 @@ impl History {
             temporal_tree: thread.temporal_tree.temporal_tree.as_mut(),
             keys: &mut self.temporal_trees.keys,
             series: is_main.then_some(&mut self.series),
-            times: is_main.then_some(&mut self.times),
+            times,
             structures,
             window: setting.window,
             rate: setting.rate,

@@ -494,13 +494,13 @@ pub struct TimeBin {
     pub other_calls_ns: u64,
 }
 
-/// The communicating thread's time in equal bins from the begin of the run on. The last bin reaches
-/// to the end of the run or beyond it.
+/// A thread's time in equal bins from the begin of the run on. The last bin of the communicating
+/// thread reaches to the end of the run or beyond it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeSeries {
     /// Length of a bin, in nanoseconds; 0 if there are no bins.
     pub width_ns: u64,
-    /// Bins by time, at most 256.
+    /// Bins by time, at most 256 of the communicating thread.
     pub bins: Vec<TimeBin>,
 }
 

@@ -4,6 +4,7 @@
 //! Stacks that lie inside a call path of another thread have a root of their own, a *graft*, so
 //! that the tree does not depend on the order in which the records of two threads arrive.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
 
 use plimsoll_wire::record::MAX_DEPTH;
@@ -208,6 +209,20 @@ impl Tree {
         }
         path.reverse();
         path
+    }
+
+    /// Compares two contexts by their frames, then by the names of their grafts: an order that does
+    /// not depend on the order in which they were made.
+    pub(crate) fn path_order(&self, one: RawId, other: RawId) -> Ordering {
+        if one == other {
+            return Ordering::Equal;
+        }
+        let frames = |node| self.path(node).into_iter().map(|raw| self.address(raw));
+        let graft = |node| {
+            let root = self.root(node);
+            self.grafts().find(|(_, graft)| *graft == root).map(|(path, _)| path)
+        };
+        frames(one).cmp(frames(other)).then_with(|| graft(one).cmp(&graft(other)))
     }
 
     /// Memory in use, roughly.

@@ -71,7 +71,7 @@ pub(crate) struct ReplayTarget<'a> {
     pub(crate) keys: &'a mut KeyInterner,
     /// Sample series; `None` unless the thread is the communicating one.
     pub(crate) series: Option<&'a mut Series>,
-    /// Time by bins of the run; `None` unless the thread is the communicating one.
+    /// Time by bins of the run; `None` if none is kept for the thread.
     pub(crate) times: Option<&'a mut TimeSeries>,
     /// Program structure (functions, loops, lines) of the modules.
     pub(crate) structures: &'a mut Structures,
@@ -116,6 +116,12 @@ impl ReplayTarget<'_> {
 
     fn add_time(&mut self, node: RawId, stamps: u64, span: Span) {
         if let Some(times) = self.times.as_deref_mut() {
+            // For other threads, a wrapped call is one context with all that its samples show: what
+            // lies inside would be grouped by the trees of all threads that called it.
+            let node = match self.is_main {
+                true => node,
+                false => self.tree.outermost_call(node).unwrap_or(node),
+            };
             let grouping = Grouping { tree: self.tree, keys: self.keys };
             let first_width = || self.rate.stamps(FIRST_BIN_NS);
             times.add(node, stamps, span, first_width, grouping);

@@ -254,7 +254,8 @@ impl FinishedRun<'_> {
                 }
             })
             .collect();
-        let times = self.times(&mut contexts);
+        let times =
+            self.times(self.times, |raw| contexts.node(raw).unwrap_or_else(|| contexts.main()));
         let mut threads = self.other_threads(&mut contexts);
         let partners = self.partners(&mut contexts);
         let messages = self.messages(&mut contexts);
@@ -304,13 +305,16 @@ impl FinishedRun<'_> {
         }
     }
 
-    /// Returns the communicating thread's time by bins.
-    fn times(&self, contexts: &mut Contexts<'_>) -> profile::TimeSeries {
-        let bins = self.times.bins().iter().map(|bin| {
+    /// Returns a thread's time by bins. `node_of` returns the context of a raw context.
+    fn times(
+        &self,
+        times: &TimeSeries,
+        mut node_of: impl FnMut(RawId) -> NodeId,
+    ) -> profile::TimeSeries {
+        let bins = times.bins().iter().map(|bin| {
             let mut values: BTreeMap<NodeId, u64> = BTreeMap::new();
             for (raw, time) in &bin.values {
-                let node = contexts.node(*raw).unwrap_or_else(|| contexts.main());
-                *values.entry(node).or_default() += time;
+                *values.entry(node_of(*raw)).or_default() += time;
             }
             profile::TimeBin {
                 values: values.iter().map(|(node, time)| (*node, self.rate.ns(*time))).collect(),
@@ -318,7 +322,7 @@ impl FinishedRun<'_> {
                 other_calls_ns: self.rate.ns(bin.other_calls),
             }
         });
-        profile::TimeSeries { width_ns: self.rate.ns(self.times.width()), bins: bins.collect() }
+        profile::TimeSeries { width_ns: self.rate.ns(times.width()), bins: bins.collect() }
     }
 
     fn to_user_terms<'n>(

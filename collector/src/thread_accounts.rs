@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_wire::sync_id::MAX_TEMPORAL_TREES;
+
 use crate::account::Account;
 use crate::profile::Aggregation;
 use crate::raw_tree::{IdMap, RawId};
+use crate::time_series::{Grouping, Resolution, TimeSeries};
 
 /// Maximum number of ended threads with an account of their own, if the aggregation keeps only a
 /// few of the threads in the end.
@@ -20,17 +23,27 @@ const MAX_EXTREMES: usize = 8;
 /// threads.
 const MAX_SEPARATE_THREADS: usize = 1024;
 
+/// Threads with a number below this one have a time series. Bounded by the number, so that when the
+/// rings were read decides nothing; and the same number of threads has temporal context trees, by
+/// which a series groups contexts.
+const MAX_TIMED_THREADS: u32 = MAX_TEMPORAL_TREES as u32;
+
 /// Account of one thread.
 pub(crate) struct ThreadAccount {
     /// Address id of the start routine; 0 if unknown.
     pub(crate) routine: u32,
     pub(crate) account: Account,
+    /// The thread's time by bins of the run; `None` beyond [`MAX_TIMED_THREADS`], or if the
+    /// aggregation keeps no single threads.
+    pub(crate) times: Option<Box<TimeSeries>>,
     has_ended: bool,
 }
 
 /// Accounts of all threads but the communicating one.
 pub(crate) struct ThreadAccounts {
     aggregation: Aggregation,
+    /// Stamp at which the run begins.
+    begin: u64,
     /// Threads with an account of their own, by number.
     separate: IdMap<u32, ThreadAccount>,
     /// Number of ended threads in `separate`.
@@ -42,10 +55,11 @@ pub(crate) struct ThreadAccounts {
 }
 
 impl ThreadAccounts {
-    /// Creates the accounts of a run without threads.
-    pub(crate) fn new(aggregation: Aggregation) -> Self {
+    /// Creates the accounts of a run without threads that begins at a stamp.
+    pub(crate) fn new(begin: u64, aggregation: Aggregation) -> Self {
         Self {
             aggregation,
+            begin,
             separate: IdMap::default(),
             ended: 0,
             merged: IdMap::default(),
@@ -58,19 +72,37 @@ impl ThreadAccounts {
         self.aggregation
     }
 
-    /// Discards all values.
-    pub(crate) fn restart(&mut self) {
-        *self = Self::new(self.aggregation);
+    /// Discards all values and starts a new run at stamp `begin`.
+    pub(crate) fn restart(&mut self, begin: u64) {
+        *self = Self::new(begin, self.aggregation);
     }
 
-    /// Returns the account that values of a thread are charged to. `number` is the position of the
-    /// thread in the order in which threads were first seen.
-    pub(crate) fn of_thread(&mut self, number: u32, routine: u32) -> &mut Account {
+    /// Returns the account and the time series that values of a thread are charged to. `number` is
+    /// the position of the thread in the order in which threads were first seen.
+    pub(crate) fn of_thread(
+        &mut self,
+        number: u32,
+        routine: u32,
+    ) -> (&mut Account, Option<&mut TimeSeries>) {
         if self.aggregation == Aggregation::Sum {
-            return self.merged.entry(routine).or_default();
+            return (self.merged.entry(routine).or_default(), None);
         }
-        let new = || ThreadAccount { routine, account: Account::default(), has_ended: false };
-        &mut self.separate.entry(number).or_insert_with(new).account
+        let shows_threads = matches!(self.aggregation, Aggregation::Key | Aggregation::All);
+        let new = || ThreadAccount {
+            routine,
+            account: Account::default(),
+            times: (shows_threads && number < MAX_TIMED_THREADS)
+                .then(|| Box::new(TimeSeries::new(self.begin, Resolution::OTHER))),
+            has_ended: false,
+        };
+        let thread = self.separate.entry(number).or_insert_with(new);
+        (&mut thread.account, thread.times.as_deref_mut())
+    }
+
+    /// Ends all time series, after all threads have ended.
+    pub(crate) fn finish(&mut self, grouping: Grouping<'_>) {
+        let threads = self.separate.values_mut();
+        threads.filter_map(|thread| thread.times.as_mut()).for_each(|it| it.finish(grouping));
     }
 
     /// Discards the account of a thread, because it is the communicating one.
@@ -139,7 +171,9 @@ impl ThreadAccounts {
 
     /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.iter().map(|(_, account)| account.bytes()).sum()
+        let times = self.separate.values().filter_map(|thread| thread.times.as_ref());
+        let accounts = self.iter().map(|(_, account)| account.bytes()).sum::<u64>();
+        accounts + times.map(|times| times.bytes()).sum::<u64>()
     }
 }
 
@@ -156,11 +190,12 @@ mod tests {
     use crate::raw_tree::{ROOT, Tree};
 
     fn accounts(aggregation: Aggregation, threads: u32, tree: &mut Tree) -> ThreadAccounts {
-        let mut accounts = ThreadAccounts::new(aggregation);
+        let mut accounts = ThreadAccounts::new(0, aggregation);
         let work = tree.child(ROOT, 7, false).unwrap();
         let wait = tree.child(work, 1, true).unwrap();
         for number in 0..threads {
-            let account = accounts.of_thread(number, number % 3);
+            let (account, times) = accounts.of_thread(number, number % 3);
+            assert!(times.is_none() || number < MAX_TIMED_THREADS);
             // The order by work is not the order of ending.
             account.work(work, 1000 + u64::from(number * 7 % threads), 0);
             account.spend(wait, 1 << 20);

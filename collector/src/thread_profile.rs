@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::{NodeId, NodeValue};
+use crate::profile::{NodeId, NodeValue, TimeSeries};
 
 /// Way in which the threads of a process are aggregated (ESPT15, 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +57,11 @@ pub struct ThreadLocation {
     pub work_ns: u64,
     /// Exclusive values, by node id, each once.
     pub values: Vec<(NodeId, NodeValue)>,
+    /// Time of a single thread in equal bins from the begin of the run on, at most 48; bins outside
+    /// of its life are empty. Without bins for several threads, and for a thread that was not among
+    /// the first 64 of its process.
+    #[serde(default)]
+    pub times: TimeSeries,
 }
 
 /// Statistics of one context over all threads of a process, the communicating thread included.

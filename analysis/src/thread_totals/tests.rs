@@ -22,7 +22,7 @@ fn location(
         })
         .collect();
     values.sort_by_key(|(node, _)| *node);
-    ThreadLocation { kind, number, threads, work_ns: 0, values }
+    ThreadLocation { kind, number, threads, work_ns: 0, values, times: Default::default() }
 }
 
 fn subject(ranks: u32, locations: fn(u32, &mut Contexts) -> ThreadProfile) -> Subject {

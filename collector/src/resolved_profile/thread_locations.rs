@@ -16,7 +16,7 @@ use crate::context_values::Value;
 use crate::contexts::Contexts;
 use crate::profile::{
     Aggregation, ContextTree, FrameKind, LocationKind, NodeId, NodeValue, PhaseProfile,
-    ThreadLocation, ThreadProfile, ThreadStatistics,
+    ThreadLocation, ThreadProfile, ThreadStatistics, TimeSeries,
 };
 
 /// Number of samples of one thread in a function from which on another thread without any sample
@@ -39,13 +39,14 @@ pub(super) struct ResolvedThreads {
 struct SingleThread {
     number: u32,
     values: Vec<(NodeId, NodeValue)>,
+    times: TimeSeries,
 }
 
 /// Threads with the same start routine.
 #[derive(Default)]
 struct Routine {
     merged: Values,
-    single: Vec<(u32, Values)>,
+    single: Vec<(u32, Values, TimeSeries)>,
 }
 
 impl FinishedRun<'_> {
@@ -62,21 +63,26 @@ impl FinishedRun<'_> {
             let mut values = Values::default();
             let outside = |contexts: &mut Contexts<'_>, raw| contexts.start_routine(routine, raw);
             values.add(&thread.account, contexts, outside);
-            routines.entry(routine).or_default().single.push((number, values));
+            let times = thread.times.as_ref().map_or_else(TimeSeries::default, |times| {
+                self.times(times, |raw| {
+                    contexts.node(raw).unwrap_or_else(|| contexts.start_routine(routine, raw))
+                })
+            });
+            routines.entry(routine).or_default().single.push((number, values, times));
         }
         let order = contexts.order();
         let (mut sum, mut merged, mut single) = (Values::default(), Values::default(), Vec::new());
         for Routine { merged: mut of_merged, single: of_single } in routines.into_values() {
             let mut all = of_merged.clone();
-            of_single.iter().for_each(|(_, values)| all.merge(values));
+            of_single.iter().for_each(|(_, values, _)| all.merge(values));
             let shares = all.shares(contexts, &order);
             all.apportion(&shares);
             sum.merge(&all);
             of_merged.apportion(&shares);
             merged.merge(&of_merged);
-            for (number, mut values) in of_single {
+            for (number, mut values, times) in of_single {
                 values.apportion(&shares);
-                single.push(SingleThread { number, values: by_node(self.rate, &values) });
+                single.push(SingleThread { number, values: by_node(self.rate, &values), times });
             }
         }
         single.retain(|thread| !thread.values.is_empty());
@@ -99,7 +105,9 @@ pub fn aggregate_threads(
     phases: &[PhaseProfile],
     threads: Vec<(u32, Vec<(NodeId, NodeValue)>)>,
 ) -> ThreadProfile {
-    let single = threads.into_iter().map(|(number, values)| SingleThread { number, values });
+    let times = TimeSeries::default;
+    let single =
+        threads.into_iter().map(|(number, values)| SingleThread { number, values, times: times() });
     ResolvedThreads { single: single.collect(), ..ResolvedThreads::default() }.aggregate(
         aggregation,
         tree,
@@ -194,6 +202,7 @@ impl ResolvedThreads {
             threads: 0,
             work_ns: 0,
             values: Vec::new(),
+            times: TimeSeries::default(),
         });
         let mut values: BTreeMap<NodeId, NodeValue> = rest.values.into_iter().collect();
         for thread in others.map(|index| &self.single[index]) {
@@ -212,6 +221,7 @@ impl ResolvedThreads {
             threads: self.merged_threads,
             work_ns: work_ns(&self.merged, idle),
             values: self.merged.clone(),
+            times: TimeSeries::default(),
         })
     }
 }
@@ -224,6 +234,7 @@ impl SingleThread {
             threads: 1,
             work_ns: work_ns(&self.values, idle),
             values: self.values.clone(),
+            times: self.times.clone(),
         }
     }
 }
@@ -299,6 +310,7 @@ impl Class {
             threads: self.threads,
             work_ns: work_ns(&values, idle),
             values,
+            times: TimeSeries::default(),
         }
     }
 }

@@ -18,7 +18,7 @@ mod subject;
 mod threads;
 
 use crate::digest::{Digest, spools};
-use crate::profile::{NodeValue, PhaseProfile, ProcessProfile, TimeBin};
+use crate::profile::{LocationKind, NodeValue, PhaseProfile, ProcessProfile, TimeBin, TimeSeries};
 use crate::{Collector, Options};
 use subject::{STAMP_NS, Subject};
 
@@ -120,14 +120,7 @@ fn assert_partition(profile: &ProcessProfile) {
         }
     }
     assert_eq!(sum, profile.elapsed_ns);
-    let of_bin = |bin: &TimeBin| {
-        let values = bin.values.iter().map(|(_, time)| time).sum::<u64>();
-        values + bin.other_work_ns + bin.other_calls_ns
-    };
-    let in_bins: u64 = profile.times.bins.iter().map(of_bin).sum();
-    let parts: usize = profile.times.bins.iter().map(|bin| bin.values.len() + 2).sum();
-    // Each part is rounded down to nanoseconds.
-    let range = in_bins..=in_bins + parts as u64;
+    let range = time_in_bins(&profile.times);
     assert!(range.contains(&profile.elapsed_ns), "{range:?} ns in bins of {}", profile.elapsed_ns);
     for row in &profile.rows.rows {
         assert!((row.phase as usize) < profile.phases.len());
@@ -137,4 +130,29 @@ fn assert_partition(profile: &ProcessProfile) {
         assert!(node.parent.is_none_or(|parent| (parent as usize) < index));
         assert!((node.frame as usize) < profile.tree.frames.len());
     }
+}
+
+/// Every stamp of a single thread's life is in exactly one bin.
+fn assert_partition_of_threads(profile: &ProcessProfile) {
+    for location in &profile.thread_locations.locations {
+        let whole = location.values.iter().map(|(_, value)| value.exclusive_ns).sum::<u64>();
+        // The values are rounded down to nanoseconds as well.
+        let range = whole..=whole + location.values.len() as u64;
+        let bins = time_in_bins(&location.times);
+        let meet = bins.start() <= range.end() && range.start() <= bins.end();
+        let is_single = !matches!(location.kind, LocationKind::Class | LocationKind::Rest);
+        assert!(is_single || location.times.bins.is_empty(), "{location:?}");
+        assert!(meet || !is_single, "{range:?} ns in bins of {bins:?}: {location:?}");
+    }
+}
+
+/// The time in all bins, in nanoseconds; each part of a bin is rounded down.
+fn time_in_bins(times: &TimeSeries) -> std::ops::RangeInclusive<u64> {
+    let of_bin = |bin: &TimeBin| {
+        let values = bin.values.iter().map(|(_, time)| time).sum::<u64>();
+        values + bin.other_work_ns + bin.other_calls_ns
+    };
+    let in_bins: u64 = times.bins.iter().map(of_bin).sum();
+    let parts: usize = times.bins.iter().map(|bin| bin.values.len() + 2).sum();
+    in_bins..=in_bins + parts as u64
 }

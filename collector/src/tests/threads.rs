@@ -66,6 +66,9 @@ fn collect_with(aggregation: Aggregation, threads: &[Doing], call: &str) -> Proc
     subject.end_at(BEGIN + 10_000);
     let profile = collector.finish(key).unwrap();
     assert_eq!(spool.digest(&collector), profile);
+    if aggregation == Aggregation::Key || aggregation == Aggregation::All {
+        assert_partition_of_threads(&profile);
+    }
     profile
 }
 
@@ -126,6 +129,37 @@ fn the_life_of_a_thread_counts_from_its_birth() {
     let [location] = &profile.thread_locations.locations[..] else { panic!("{profile:?}") };
     assert_eq!(time(&profile, location, "pthread_cond_wait"), 600);
     assert_eq!(location.work_ns / STAMP_NS, 100);
+}
+
+#[test]
+fn a_single_thread_has_its_time_by_bins_of_the_run() {
+    let mut subject = Subject::new(1 << 12);
+    let (routine, work) = (subject.code(0x2000), subject.code(0x3000));
+    let wait = subject.call("pthread_cond_wait");
+    // One bin is a millisecond; 10 ms of work from the third one on, then 5 ms of waiting.
+    let bin = 1_000_000 / STAMP_NS;
+    subject.writer(0).sample(BEGIN + 100, &[routine]);
+    let born = BEGIN + 3 * bin;
+    subject.area(1).thread.born.store(born, std::sync::atomic::Ordering::Relaxed);
+    subject.begin_thread(1, routine);
+    let mut w = subject.writer(1);
+    w.slot(0, &[routine, wait]);
+    w.sample(born + 10 * bin, &[routine, work]);
+    w.exit(born + 15 * bin, 0, 5 * bin, None);
+    w.end(born + 15 * bin);
+    subject.end_at(BEGIN + 100 * bin);
+    let profile = super::collect(&subject);
+    let [location] = &profile.thread_locations.locations[..] else { panic!("{profile:?}") };
+    assert_partition_of_threads(&profile);
+    assert_eq!(profile.times.bins.len(), 100);
+    let of_bin = |bin: &TimeBin| {
+        let names = bin.values.iter().map(|(node, _)| short(&profile, *node));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let shown: Vec<String> = location.times.bins.iter().map(of_bin).collect();
+    let of = |name: &str, bins: usize| vec![name.to_owned(); bins];
+    let truth = [of("", 3), of("app+0x2000>app+0x3000", 10), of("app+0x2000>pthread_cond_wait", 5)];
+    assert_eq!(shown, truth.concat());
 }
 
 #[test]
