@@ -218,8 +218,9 @@ impl Conclusion {
         let Self { totals, reference, context_classes, findings, .. } = self;
         let job = &totals.job;
         let alignment = totals.clocks.alignment(reference, job.kept_period_ns);
-        let contexts =
-            (timeline::chosen(totals, context_classes, findings), timeline::symptoms(findings));
+        let shows_threads = timeline::have_rows_of_their_own(&job.ranks);
+        let chosen = timeline::chosen(totals, context_classes, findings, shows_threads);
+        let contexts = (chosen, timeline::symptoms(findings));
         let run = (job.ranks.clone(), job.elapsed_ns, job.bin_ns);
         Plan::new(run, alignment, wants_cells, contexts)
     }

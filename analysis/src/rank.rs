@@ -211,11 +211,11 @@ fn profile_is_sound(profile: &ProcessProfile) -> bool {
         })
         && profile.other_threads.iter().all(|(node, _)| known(*node))
         && profile.thread_locations.statistics.iter().all(|(node, _)| known(*node))
-        && profile
-            .thread_locations
-            .locations
-            .iter()
-            .all(|it| it.values.iter().all(|(node, _)| known(*node)))
+        && profile.thread_locations.locations.iter().all(|it| {
+            let mut in_bins = it.times.bins.iter().flat_map(|bin| &bin.values);
+            it.values.iter().all(|(node, _)| known(*node)) && in_bins.all(|(node, _)| known(*node))
+        })
+        && profile.times.bins.iter().flat_map(|bin| &bin.values).all(|(node, _)| known(*node))
         && profile
             .counters
             .main

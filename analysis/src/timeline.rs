@@ -3,7 +3,8 @@
 //!
 //! Process 0 sends a [`Plan`] to all processes. Each process fills a [`TimelineTotals`] with its
 //! ranks, and a reduction adds them up. One has at most [`MAX_ROWS`] rows, 256 columns and
-//! [`MAX_WINDOWS`] windows, so its size does not depend on the number of ranks.
+//! [`MAX_WINDOWS`] windows, so its size does not depend on the number of ranks. Cells of other
+//! threads are finished at their rank, and the reduction keeps a bounded number of them.
 //!
 //! [`TimeSeries`]: plimsoll_collector::profile::TimeSeries
 //! [`MAX_ROWS`]: plimsoll_summary::timeline_file::MAX_ROWS
@@ -11,8 +12,9 @@
 mod cells;
 mod choice;
 mod grid;
+mod thread_rows;
 
-use plimsoll_collector::profile::{NodeId, TimeBin};
+use plimsoll_collector::profile::{NodeId, TimeBin, TimeSeries};
 use plimsoll_summary::ranks::RankSet;
 use plimsoll_summary::timeline_file::{
     MAX_CELLS, MAX_ROWS, Timeline, TimelineRow, TimelineVersion,
@@ -29,9 +31,18 @@ use crate::summary::Window;
 use cells::{Cells, Part};
 pub use choice::{chosen, symptoms};
 pub use grid::Grid;
+use thread_rows::ThreadRows;
 
 /// Maximum number of windows.
 const MAX_WINDOWS: u64 = 128;
+
+/// Maximum number of columns of cells of threads: the number of bins of one.
+const MAX_THREAD_COLUMNS: u64 = 48;
+
+/// Returns whether each rank has a row of its own. Only below such rows there are rows of threads.
+pub fn have_rows_of_their_own(ranks: &RankSet) -> bool {
+    ranks.len() as usize <= MAX_ROWS
+}
 
 /// Request of process 0 to all ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,6 +51,8 @@ pub struct Plan {
     windows: Grid,
     /// Number of rows of cells; 0 without a timeline.
     rows: u32,
+    /// Columns of the cells of threads; `None` without these.
+    thread_columns: Option<Grid>,
     ranks: RankSet,
     alignment: Alignment,
     /// Contexts that cells may show, ascending.
@@ -60,7 +73,9 @@ impl Plan {
         let columns = Grid::of_run(elapsed_ns, bin_ns);
         let rows = if wants_cells { ranks.len().min(MAX_ROWS as u32) } else { 0 };
         let windows = columns.with_at_most(MAX_WINDOWS);
-        Self { columns, windows, rows, ranks, alignment, chosen, symptoms }
+        let shows_threads = wants_cells && have_rows_of_their_own(&ranks);
+        let thread_columns = shows_threads.then(|| columns.halved_to(MAX_THREAD_COLUMNS));
+        Self { columns, windows, rows, thread_columns, ranks, alignment, chosen, symptoms }
     }
 
     /// Returns the row of a rank; `None` without a timeline or for an unknown rank.
@@ -78,6 +93,7 @@ pub struct TimelineTotals {
     /// Times by symptom and window.
     in_symptoms: Vec<Vec<InSymptom>>,
     cells: Cells,
+    threads: ThreadRows,
 }
 
 /// Useful time of ranks in a window, in nanoseconds.
@@ -123,11 +139,13 @@ pub fn add_up(
 impl TimelineTotals {
     /// Returns the values of one rank; `tree` holds the contexts that the plan names.
     pub fn of_rank(rank: &Rank<'_>, tree: &mut CanonicalTree, plan: &Plan) -> Self {
-        let known = Known::of(rank, tree, plan);
+        let times = &rank.input.profile.times;
+        let is_wait = rank.context_classes.iter().map(|it| !it.is_work()).collect();
+        let known = Known::of(rank, tree, plan, Threads::Main, &times.bins, is_wait);
         let useful = useful_by_window(rank, plan.windows, &plan.alignment);
         let mut in_symptoms = vec![vec![0; plan.windows.count as usize]; plan.symptoms.len()];
         let mut cells = plan.row(rank.input.rank).map(|row| (row, plan.columns.row()));
-        for (bin, [begin_ns, end_ns]) in aligned_bins(rank, &plan.alignment) {
+        for (bin, [begin_ns, end_ns]) in aligned_bins(rank, times, &plan.alignment) {
             for (symptom, ns) in known.in_symptoms(bin) {
                 let windows = &mut in_symptoms[symptom as usize];
                 plan.windows.spread(begin_ns, end_ns, ns, |at, ns| windows[at] += ns);
@@ -144,7 +162,8 @@ impl TimelineTotals {
             windows.into_iter().map(|ns| InSymptom { sum_ns: ns, min_ns: ns }).collect()
         };
         let in_symptoms = in_symptoms.into_iter().map(of_symptom).collect();
-        Self { windows, in_symptoms, cells: Cells::of_row(cells) }
+        let threads = ThreadRows::of_rank(rank, tree, plan);
+        Self { windows, in_symptoms, cells: Cells::of_row(cells), threads }
     }
 
     /// Adds the values of other ranks.
@@ -160,6 +179,7 @@ impl TimelineTotals {
             ours.min_ns = ours.min_ns.min(theirs.min_ns);
         }
         self.cells.combine(other.cells);
+        self.threads.combine(other.threads);
         self
     }
 
@@ -220,6 +240,7 @@ impl TimelineTotals {
             nodes,
             cells,
             wait,
+            threads: plan.thread_columns.and_then(|columns| self.threads.grid(columns, &indices)),
         })
     }
 }
@@ -237,16 +258,18 @@ fn rows_of(ranks: &RankSet, rows: u32) -> Vec<TimelineRow> {
     (0..rows).map(row).collect()
 }
 
-/// Returns the bins of a rank with begin and end on the reference's clock, in nanoseconds.
+/// Returns the bins of a thread of a rank with begin and end on the reference's clock, in
+/// nanoseconds.
 fn aligned_bins<'r>(
     rank: &Rank<'r>,
+    times: &'r TimeSeries,
     alignment: &Alignment,
 ) -> impl Iterator<Item = (&'r TimeBin, [i64; 2])> {
     let input = rank.input;
-    let width_ns = input.profile.times.width_ns;
+    let width_ns = times.width_ns;
     let mut begin_ns = alignment.begin_ns(input);
     let run_end_ns = begin_ns.saturating_add_unsigned(input.profile.elapsed_ns);
-    input.profile.times.bins.iter().map(move |bin| {
+    times.bins.iter().map(move |bin| {
         let span = [begin_ns, begin_ns.saturating_add_unsigned(width_ns).min(run_end_ns)];
         begin_ns = span[1];
         (bin, span)
@@ -256,7 +279,7 @@ fn aligned_bins<'r>(
 /// Returns the useful time of a rank in each window, in nanoseconds.
 pub fn useful_by_window(rank: &Rank<'_>, windows: Grid, alignment: &Alignment) -> Vec<u64> {
     let mut useful = vec![0; windows.count as usize];
-    for (bin, [begin_ns, end_ns]) in aligned_bins(rank, alignment) {
+    for (bin, [begin_ns, end_ns]) in aligned_bins(rank, &rank.input.profile.times, alignment) {
         let known = bin.values.iter().filter(|(node, _)| rank.is_useful[*node as usize]);
         let useful_ns = known.map(|(_, ns)| ns).sum::<u64>() + bin.other_work_ns;
         windows.spread(begin_ns, end_ns, useful_ns, |at, ns| useful[at] += ns);
@@ -274,11 +297,20 @@ struct Known {
 }
 
 impl Known {
-    fn of(rank: &Rank<'_>, tree: &mut CanonicalTree, plan: &Plan) -> Self {
+    /// Returns the properties of the contexts in some bins of threads of a class. `is_wait`: whether
+    /// the time of each context is communication or waiting.
+    fn of<'b>(
+        rank: &Rank<'_>,
+        tree: &mut CanonicalTree,
+        plan: &Plan,
+        threads: Threads,
+        bins: impl IntoIterator<Item = &'b TimeBin>,
+        is_wait: Vec<bool>,
+    ) -> Self {
         let profile = &rank.input.profile;
         let nodes = &profile.tree.nodes;
         let mut is_present = vec![false; nodes.len()];
-        for (node, _) in profile.times.bins.iter().flat_map(|bin| &bin.values) {
+        for (node, _) in bins.into_iter().flat_map(|bin| &bin.values) {
             is_present[*node as usize] = true;
         }
         for (id, node) in nodes.iter().enumerate().rev() {
@@ -286,7 +318,7 @@ impl Known {
                 is_present[parent as usize] = true;
             }
         }
-        let places = tree.adopt(&profile.tree, Threads::Main, |node| is_present[node as usize]);
+        let places = tree.adopt(&profile.tree, threads, |node| is_present[node as usize]);
         let mut shown: Vec<Option<u16>> = Vec::with_capacity(nodes.len());
         let mut symptoms: Vec<Vec<u16>> = Vec::with_capacity(nodes.len());
         for (node, place) in nodes.iter().zip(&places) {
@@ -299,11 +331,7 @@ impl Known {
             on_path.extend((0..).zip(&plan.symptoms).find(is_own).map(|(own, _)| own));
             symptoms.push(on_path);
         }
-        Self {
-            is_wait: rank.context_classes.iter().map(|it| !it.is_work()).collect(),
-            shown,
-            symptoms,
-        }
+        Self { is_wait, shown, symptoms }
     }
 
     fn in_symptoms(&self, bin: &TimeBin) -> Vec<(u16, u64)> {

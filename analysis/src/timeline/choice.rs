@@ -18,7 +18,8 @@ const MAX_SYMPTOMS: usize = 32;
 const MAX_SHOWN: usize = u16::MAX as usize;
 
 /// Returns the call paths that cells show, ascending: symptoms and causes of losses; other paths
-/// with much time, as far inward as they hold [`MIN_SHOWN_FRACTION`]; and the outermost path.
+/// with much time, as far inward as they hold [`MIN_SHOWN_FRACTION`] of the time of their class of
+/// threads; and the outermost paths. `shows_threads`: also those of threads that do not communicate.
 ///
 /// Depths differ, so that losses are visible side by side (PPoPP20, Figure 10): below a symptom or
 /// a cause only further symptoms and causes are shown, and below an MPI call nothing.
@@ -26,6 +27,7 @@ pub fn chosen(
     totals: &Totals,
     context_classes: &[ContextClass],
     findings: &[Finding],
+    shows_threads: bool,
 ) -> Vec<NodeId> {
     let contexts = &totals.tree.contexts.nodes;
     let count = contexts.len();
@@ -38,26 +40,31 @@ pub fn chosen(
     let mut is_hidden = vec![false; count];
     let mut shown = of_losses.clone();
     for (id, context) in contexts.iter().enumerate() {
-        let is_other = totals.tree.threads[id] != Threads::Main;
+        let is_left_out = !shows_threads && totals.tree.threads[id] != Threads::Main;
         is_hidden[id] = match context.parent {
-            None => is_other,
+            None => is_left_out,
             Some(parent) => {
                 is_hidden[parent as usize]
                     || context_classes[parent as usize].in_mpi
                     || of_losses.contains(&parent)
             }
         };
-        if context.parent.is_none() && !is_other {
+        if context.parent.is_none() && !is_left_out {
             shown.insert(id as NodeId);
         }
     }
     let mut left_ns: Vec<u128> = totals.nodes.iter().map(|node| node.exclusive.sum).collect();
-    let all_ns: f64 = (0..count)
-        .filter(|id| totals.tree.threads[*id] == Threads::Main)
-        .map(|id| left_ns[id] as f64)
-        .sum();
+    let all_ns = |threads: Threads| {
+        let of_class = (0..count).filter(|id| totals.tree.threads[*id] == threads);
+        of_class.map(|id| left_ns[id] as f64).sum::<f64>()
+    };
+    let [main_ns, other_ns] = [Threads::Main, Threads::Other].map(all_ns);
     for id in (0..count).rev() {
         let node = id as NodeId;
+        let all_ns = match totals.tree.threads[id] {
+            Threads::Main => main_ns,
+            Threads::Other => other_ns,
+        };
         let is_shown = shown.contains(&node)
             || !is_hidden[id] && left_ns[id] as f64 > MIN_SHOWN_FRACTION * all_ns;
         if is_shown && shown.len() < MAX_SHOWN {

@@ -29,6 +29,13 @@ impl Grid {
         Self { width_ns: self.width_ns * each, count: self.count.div_ceil(each) }
     }
 
+    /// Returns a grid of at most `most` spans, each made of a power of two of whole spans of this
+    /// one: the bins of two series are halves or doubles of each other.
+    pub(super) fn halved_to(self, most: u64) -> Self {
+        let each = self.count.div_ceil(most).max(1).next_power_of_two();
+        Self { width_ns: self.width_ns * each, count: self.count.div_ceil(each) }
+    }
+
     /// Returns the end of the last span, in nanoseconds.
     pub(super) fn end_ns(self) -> u64 {
         self.width_ns.saturating_mul(self.count)
@@ -99,5 +106,7 @@ mod tests {
         assert_eq!(grid.with_at_most(128), Grid { width_ns: 20, count: 128 });
         assert_eq!(grid.with_at_most(300), grid);
         assert_eq!(grid.with_at_most(128).window(127, 2545), (2540, 2545));
+        assert_eq!(grid.halved_to(48), Grid { width_ns: 80, count: 32 });
+        assert_eq!(Grid { width_ns: 10, count: 48 }.halved_to(48).count, 48);
     }
 }

@@ -1,11 +1,14 @@
 //! Compares timelines and windows with what the ranks did.
 
+use plimsoll_collector::profile::{LocationKind, ThreadLocation, ThreadProfile};
+use plimsoll_summary::timeline_file::{ThreadGrid, ThreadKind, ThreadRow};
+
 use super::*;
 use crate::diagnose::{diagnose, diagnose_into};
 use crate::error::Error;
 use crate::per_rank::Table;
 use crate::summary::Summary;
-use crate::synthetic_run::{MS, Subject, doing, job};
+use crate::synthetic_run::{Contexts, MS, Subject, doing, job};
 use crate::thread_ranks::run;
 
 const BARRIER: &str = "main/MPI_Barrier";
@@ -170,4 +173,91 @@ fn without_bins_there_are_windows_without_time() {
     let summary = run(1, |comm: &dyn Communicator| diagnose(comm, inputs.clone(), &job()).unwrap());
     let summary = summary.into_iter().flatten().next().unwrap();
     assert!(summary.efficiency.windows.iter().all(|it| it.load_balance.is_none()));
+}
+
+const KERNEL: &str = "worker/solve/kernel";
+const WAIT: &str = "worker/pthread_cond_wait";
+
+/// A thread that computes until a time and then waits for work, from 0.64 s to 2.56 s.
+fn thread(
+    kind: LocationKind,
+    number: u32,
+    until_ms: u64,
+    contexts: &mut Contexts,
+) -> ThreadLocation {
+    let mut times = TimeSeries { width_ns: 128 * MS, bins: Vec::new() };
+    times.add(contexts.node(KERNEL), 640 * MS, until_ms * MS);
+    times.add(contexts.node(WAIT), until_ms * MS, 2560 * MS);
+    let (number, work_ns) = (Some(number), (until_ms - 640) * MS);
+    ThreadLocation { kind, number, threads: 1, work_ns, values: Vec::new(), times }
+}
+
+/// Locations of the threads of a rank: the slowest computes longer on later ranks.
+fn key_threads(rank: u32, contexts: &mut Contexts) -> ThreadProfile {
+    let locations = vec![
+        thread(LocationKind::Slowest, 3, 1408 + 128 * u64::from(rank), contexts),
+        thread(LocationKind::Fastest, 1, 768, contexts),
+        ThreadLocation {
+            number: None,
+            threads: 5,
+            times: TimeSeries::default(),
+            ..thread(LocationKind::Rest, 0, 1000, contexts)
+        },
+    ];
+    ThreadProfile { locations, ..ThreadProfile::default() }
+}
+
+fn with_threads(ranks: u32) -> Subject {
+    let mut subject = half_uneven(ranks);
+    subject.threads = 3;
+    subject.others = vec![doing(KERNEL, 1000 * MS), doing(WAIT, 1000 * MS)];
+    subject.thread_locations = key_threads;
+    subject
+}
+
+#[test]
+fn threads_have_rows_of_coarser_cells() {
+    let subject = with_threads(4);
+    let (summary, timeline) = diagnosed(&subject, 3);
+    let ThreadGrid { end_s, columns, rows, cells, wait, unlisted } =
+        timeline.threads.as_ref().unwrap();
+    // The run has 200 columns of 16 ms.
+    assert_eq!((*columns, *end_s, *unlisted), (25, 3.2, 0));
+    let row = |rank, kind, number| ThreadRow { rank, kind, number };
+    let of_rank = |rank| [row(rank, ThreadKind::Slowest, 3), row(rank, ThreadKind::Fastest, 1)];
+    assert_eq!(*rows, [0, 1, 2, 3].map(of_rank).concat());
+    let (of_cells, of_wait) = (cells.chunks(25), wait.chunks(25));
+    assert_eq!((of_cells.len(), of_wait.len()), (8, 8));
+    for ((cells, wait), row) in of_cells.zip(of_wait).zip(rows) {
+        let path = |at: usize| shown(&summary, &timeline, cells[at]);
+        let working = match row.kind {
+            ThreadKind::Slowest => 5..11 + row.rank as usize,
+            _ => 5..6,
+        };
+        for at in 0..25 {
+            let truth = match at {
+                0..5 | 20.. => ("?", 0),
+                _ if working.contains(&at) => (KERNEL, 0),
+                _ => (WAIT, 255),
+            };
+            assert_eq!((path(at).as_str(), wait[at]), truth, "{row:?}, column {at}");
+        }
+    }
+    assert_eq!(diagnosed(&subject, 1), (summary, timeline), "for any distribution of the ranks");
+}
+
+#[test]
+fn ranks_that_share_a_row_have_no_threads() {
+    let (_, timeline) = diagnosed(&with_threads(513), 2);
+    assert_eq!((timeline.rows.len(), timeline.threads), (512, None));
+    assert_eq!(diagnosed(&half_uneven(4), 1).1.threads, None, "and ranks without threads");
+}
+
+#[test]
+fn a_file_of_an_earlier_version_can_be_read() {
+    let (_, timeline) = diagnosed(&with_threads(2), 1);
+    let mut json = serde_json::to_value(&timeline).unwrap();
+    assert!(json.as_object_mut().unwrap().remove("threads").is_some());
+    let earlier: Timeline = serde_json::from_value(json).unwrap();
+    assert_eq!(earlier, Timeline { threads: None, ..timeline });
 }
