@@ -43,6 +43,12 @@ fn the_page_shows_the_summary_and_leads_through_it() {
 }
 
 #[test]
+fn the_timeline_of_the_page_shows_threads() {
+    tools();
+    succeeds("node", &["--test", "--test-reporter=spec", "test/threads.test.mjs"]);
+}
+
+#[test]
 fn the_page_shows_biclusters_and_sampled_ranks() {
     tools();
     succeeds("node", &["--test", "--test-reporter=spec", "test/patterns.test.mjs"]);

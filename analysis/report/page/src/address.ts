@@ -19,6 +19,8 @@ export interface Address {
   order?: string;
   /** Of the timeline: path or wait. */
   colour?: string;
+  /** Of the timeline: the ranks with expanded threads, as a list, or all. */
+  threads?: string;
   from?: number;
   to?: number;
   /** Of the ranks: what the scatter plot shows. */
@@ -34,7 +36,7 @@ export interface Address {
 }
 
 const NUMBERS = ["loss", "node", "from", "to", "loop", "iteration", "region"] as const;
-const TEXTS = ["mode", "sort", "search", "order", "colour", "quantity", "matrix"] as const;
+const TEXTS = ["mode", "sort", "search", "order", "colour", "quantity", "matrix", "threads"] as const;
 
 /** Reads an address; parts that cannot be read are left out. */
 export function parse(hash: string): Address {

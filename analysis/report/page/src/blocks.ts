@@ -29,6 +29,19 @@ export interface TimelineData {
   cells: number[];
   /** For each row, for each column: 0 to 255, the fraction of the time spent waiting. */
   wait: number[];
+  /** Threads other than the communicating ones. */
+  threads?: ThreadGrid;
+}
+
+/** Cells of threads, in the form of those of the ranks; they begin at the same time. */
+export interface ThreadGrid {
+  end_s: number;
+  columns: number;
+  rows: { rank: number; kind: "slowest" | "fastest" | "thread"; number: number }[];
+  cells: number[];
+  wait: number[];
+  /** Number of threads that are left out. */
+  unlisted: number;
 }
 
 /** Times of single ranks in some contexts. */
@@ -111,8 +124,11 @@ export async function readSentences(): Promise<Sentences> {
 export async function readTimeline(): Promise<TimelineData | null> {
   const data = await json<TimelineData>("timeline");
   if (!data) return null;
-  const cells = data.rows.length * data.columns;
-  if (data.cells.length !== cells || data.wait.length !== cells || !(data.end_s > data.begin_s)) {
+  const isSound = ({ rows, columns, cells, wait, end_s }: TimelineData | ThreadGrid) => {
+    const count = rows.length * columns;
+    return cells.length === count && wait.length === count && end_s > data.begin_s;
+  };
+  if (!isSound(data) || (data.threads && !isSound(data.threads))) {
     throw new Error("the timeline contradicts itself");
   }
   return data;

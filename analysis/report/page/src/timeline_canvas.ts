@@ -1,19 +1,19 @@
-/** The cells of the timeline on a canvas, with zoom, and rulers of phases and ranks. */
+/** The cells of the timeline on a canvas, with zoom, and the ranks and threads beside them. */
 
 import type { TimelineData } from "./blocks";
 import type { Contexts } from "./contexts";
 import { colour, fitted, h } from "./dom";
-import { endOf, holds, roundUp, seconds } from "./format";
+import { roundUp, seconds } from "./format";
 import type { Rulings } from "./iterations";
 import type { Summary, When } from "./summary";
-
-export type Order = "cluster" | "rank" | "node";
-export const ORDERS: [Order, string][] = [
-  ["cluster", "By cluster"], ["rank", "By rank"], ["node", "By node"],
-];
+import { Disclosures, ThreadRows } from "./thread_rows";
+import { type Lane, type Order, TimelineLayout } from "./timeline_layout";
+import { type Ruler, drawIterations, drawPhases, drawWhen } from "./timeline_rulers";
 
 export interface Cell {
   ranks: string;
+  /** The thread in words; `null` for the communicating one of the ranks. */
+  thread: string | null;
   from: number;
   to: number;
   node: number | null;
@@ -25,6 +25,8 @@ interface Events {
   hover: (cell: Cell | null) => void;
   span: (from: number, to: number) => void;
   choose: (node: number) => void;
+  /** Expands or folds the threads of a row. */
+  toggle: (row: number) => void;
 }
 
 export interface Shown {
@@ -32,6 +34,8 @@ export interface Shown {
   byWait: boolean;
   /** Contexts that are highlighted with all below them. */
   named: number[];
+  /** Rows of ranks with expanded threads. */
+  expanded: ReadonlySet<number>;
   /** Iterations that are ruled in. */
   rulings: Rulings | null;
   /** When the highlighted loss happens. */
@@ -40,28 +44,27 @@ export interface Shown {
   to: number;
 }
 
-/** Rows that stand together: a cluster, a node, or all. */
-interface Band {
-  name: string;
-  rows: number[];
-  top: number;
-  height: number;
-}
-
+/** Height of the canvas without threads. */
 const HEIGHT = 500;
-const LEFT = 92;
+/** Width of the labels of ranks, and of those of threads with the buttons beside them. */
+const [LEFT, LEFT_OF_THREADS] = [92, 128];
+/** Width of the space between labels and cells, without and with buttons. */
+const [GAP, GAP_OF_THREADS] = [6, 20];
 /** Height of the strip above the cells, with the phases. */
 const TOP = 18;
 /** Height of the strip below the cells, with the iterations. */
 const STRIP = 16;
 /** Height of all below the cells: the iterations, then the times. */
 const BELOW = STRIP + 26;
-/** Least distance of rulings in pixels: closer ones would hide the cells. */
-const MIN_RULING = 5;
-/** Width that the number of an iteration takes, in pixels. */
-const NUMBER_WIDTH = 34;
-
 type Rgb = [number, number, number];
+
+/** Cells of a kind of rows: those of ranks, or those of threads. */
+interface Cells {
+  columns: number;
+  end_s: number;
+  cells: number[];
+  wait: number[];
+}
 
 export class TimelineCanvas {
   readonly element: HTMLElement;
@@ -71,7 +74,11 @@ export class TimelineCanvas {
   private readonly events: Events;
   private readonly canvas: HTMLCanvasElement;
   private shown: Shown;
-  private bands: Band[] = [];
+  private layout: TimelineLayout;
+  /** The threads; `null` without any. */
+  readonly threads: ThreadRows | null;
+  private readonly disclosures: Disclosures | null;
+  private readonly left: number;
   /** Names of the colours of the entries of `nodes`. */
   private readonly names: (string | null)[];
   private drag: { from: number; to: number } | null = null;
@@ -82,15 +89,18 @@ export class TimelineCanvas {
     this.data = data;
     this.events = events;
     this.shown = {
-      order: "rank", byWait: false, named: [], rulings: null, when: null,
+      order: "rank", byWait: false, named: [], rulings: null, when: null, expanded: new Set(),
       from: data.begin_s, to: data.end_s,
     };
+    this.threads = data.threads ? new ThreadRows(data, data.threads) : null;
+    this.left = this.threads ? LEFT_OF_THREADS : LEFT;
+    this.disclosures = this.threads && new Disclosures(this.threads, data.rows, events.toggle);
+    this.layout = this.layOut();
     this.canvas = h("canvas", {
       role: "img", tabindex: "0", class: "timeline",
       "aria-label": "Timeline of the ranks. Keys: + and - zoom, arrows move, 0 shows the whole run",
     });
-    this.canvas.style.height = `${HEIGHT}px`;
-    this.element = h("figure", {}, this.canvas);
+    this.element = h("figure", { class: "rows-over-time" }, this.canvas, this.disclosures?.element);
     this.names = this.named();
     this.listen();
   }
@@ -165,106 +175,87 @@ export class TimelineCanvas {
 
   show(shown: Shown): void {
     this.shown = { ...shown, to: Math.max(shown.to, shown.from + 1e-9) };
-    this.layOut();
+    this.layout = this.layOut();
+    this.canvas.style.height = `${this.height()}px`;
+    this.disclosures?.place(this.layout.ofRanks(), shown.expanded, this.left - GAP_OF_THREADS + 2);
     this.draw();
   }
 
-  /** Puts the rows into bands; a cluster is log2(size + 1) high. */
-  private layOut(): void {
-    const { summary, data } = this;
-    const all = data.rows.map((_, row) => row);
-    const sets = this.shown.order === "cluster"
-      ? summary.clusters.map(({ ranks, representative, size }) => ({
-        name: `${size === 1 ? "" : "like "}rank ${representative}`, ranks,
-      }))
-      : this.shown.order === "node"
-        ? summary.run.nodes.map(({ host, ranks }) => ({ name: host, ranks })) : [];
-    const left = new Set(all);
-    this.bands = [];
-    for (const { name, ranks } of sets) {
-      const rows = all.filter((row) => {
-        return left.has(row) && holds(ranks, Number.parseInt(data.rows[row]!.ranks, 10));
-      });
-      rows.forEach((row) => left.delete(row));
-      if (rows.length > 0) this.bands.push({ name, rows, top: 0, height: 0 });
-    }
-    if (left.size > 0) this.bands.push({ name: "", rows: [...left], top: 0, height: 0 });
-    const isLogarithmic = this.shown.order === "cluster" && sets.length > 0;
-    const weight = (band: Band) => {
-      return isLogarithmic ? Math.log2(band.rows.length + 1) : band.rows.length;
-    };
-    const gap = this.bands.length > 1 && this.bands.length < 60 ? 3 : 0;
-    const room = HEIGHT - TOP - BELOW - gap * (this.bands.length - 1);
-    const sum = this.bands.reduce((sum, band) => sum + weight(band), 0);
-    let top = TOP;
-    for (const band of this.bands) {
-      band.top = top;
-      band.height = (room * weight(band)) / sum;
-      top += band.height + gap;
-    }
+  private layOut(): TimelineLayout {
+    const { summary, data, threads, shown: { order, expanded } } = this;
+    const room = HEIGHT - TOP - BELOW;
+    return new TimelineLayout(summary, data, threads, { order, expanded, top: TOP, room });
+  }
+
+  /** Height of the canvas. */
+  private height(): number {
+    return TOP + this.layout.height + BELOW;
+  }
+
+  /** The cells that a row shows, with the index of its first one. */
+  private cellsOf({ row, thread }: Lane): { source: Cells; first: number } {
+    const { data } = this;
+    const source = thread === null ? data : data.threads!;
+    return { source, first: (thread ?? row) * source.columns };
   }
 
   private time(x: number): number {
     const { width } = this.canvas.getBoundingClientRect();
     const { from, to } = this.shown;
-    return from + ((x - LEFT) / Math.max(width - LEFT, 1)) * (to - from);
-  }
-
-  private rowAt(y: number): number | null {
-    for (const band of this.bands) {
-      if (y < band.top || y >= band.top + band.height) continue;
-      return band.rows[Math.floor(((y - band.top) / band.height) * band.rows.length)] ?? null;
-    }
-    return null;
+    return from + ((x - this.left) / Math.max(width - this.left, 1)) * (to - from);
   }
 
   private cell(x: number, y: number): Cell | null {
     const { data } = this;
-    const row = this.rowAt(y);
-    if (row === null || x < LEFT) return null;
-    const wide = (data.end_s - data.begin_s) / data.columns;
+    const lane = this.layout.at(y);
+    if (!lane || x < this.left) return null;
+    const { source, first } = this.cellsOf(lane);
+    const wide = (source.end_s - data.begin_s) / source.columns;
     const column = Math.floor((this.time(x) - data.begin_s) / wide);
-    if (column < 0 || column >= data.columns) return null;
-    const index = row * data.columns + column;
-    const place = data.cells[index] ?? -1;
+    if (column < 0 || column >= source.columns) return null;
+    const place = source.cells[first + column] ?? -1;
     const node = place < 0 ? null : (data.nodes[place] ?? null);
     const from = data.begin_s + column * wide;
     return {
-      ranks: data.rows[row]!.ranks, from, to: from + wide,
+      ranks: data.rows[lane.row]!.ranks, from, to: from + wide,
+      thread: lane.thread === null ? null : this.threads!.name(lane.thread),
       node: node !== null && this.contexts.has(node) ? node : null,
-      wait: (data.wait[index] ?? 0) / 255,
+      wait: (source.wait[first + column] ?? 0) / 255,
     };
   }
 
-  /** The part of the known cells of a span that each entry of `nodes` has, 0 to 1. */
-  private parts(from: number, to: number): Float64Array {
+  /** The part of the known cells of a span in some rows that each entry of `nodes` has, 0 to 1. */
+  private parts(from: number, to: number, lanes: Lane[]): Float64Array {
     const { data } = this;
     const parts = new Float64Array(data.nodes.length);
-    const wide = (data.end_s - data.begin_s) / data.columns;
-    const first = Math.max(Math.floor((from - data.begin_s) / wide), 0);
-    const behind = Math.min(Math.ceil((to - data.begin_s) / wide), data.columns);
     let all = 0;
-    for (let row = 0; row < data.rows.length; row += 1) {
-      for (let column = first; column < behind; column += 1) {
-        const place = data.cells[row * data.columns + column]!;
+    for (const lane of lanes) {
+      const { source, first } = this.cellsOf(lane);
+      const wide = (source.end_s - data.begin_s) / source.columns;
+      const behind = Math.min(Math.ceil((to - data.begin_s) / wide), source.columns);
+      for (let at = Math.max(Math.floor((from - data.begin_s) / wide), 0); at < behind; at += 1) {
+        const place = source.cells[first + at]!;
         if (place < 0) continue;
-        parts[place]! += 1;
-        all += 1;
+        parts[place]! += wide;
+        all += wide;
       }
     }
-    return parts.map((cells) => cells / Math.max(all, 1));
+    return parts.map((time) => time / Math.max(all, 1e-12));
   }
 
   /**
    * The name of the colour of each entry of `nodes`: its family's next shade, beginning with those
-   * that have most cells.
+   * that have most cells of ranks, then of threads.
    */
   private named(): (string | null)[] {
     const { data, contexts } = this;
     const counts = { work: 0, wait: 0, sync: 0, other: 0 };
-    const parts = this.parts(data.begin_s, data.end_s);
+    const ofThreads = data.threads?.rows.map((_, thread) => ({ row: 0, thread, top: 0, height: 0 }));
+    const [parts, threads] = [this.layout.ofRanks(), ofThreads ?? []].map((lanes) => {
+      return this.parts(data.begin_s, data.end_s, lanes);
+    }) as [Float64Array, Float64Array];
     const names: (string | null)[] = data.nodes.map(() => null);
-    const order = [...data.nodes.keys()].sort((a, b) => parts[b]! - parts[a]!);
+    const order = [...data.nodes.keys()].sort((a, b) => parts[b]! - parts[a]! || threads[b]! - threads[a]!);
     for (const index of order) {
       const node = data.nodes[index]!;
       if (!contexts.has(node)) continue;
@@ -277,7 +268,7 @@ export class TimelineCanvas {
 
   /** The call paths that take most of the cells in view, with their colours. */
   legend(most: number): { node: number; fill: string; part: number }[] {
-    const parts = this.parts(this.shown.from, this.shown.to);
+    const parts = this.parts(this.shown.from, this.shown.to, this.layout.lanes);
     const fills = this.names;
     return this.data.nodes
       .map((node, index) => ({ node, fill: fills[index]!, part: parts[index]! }))
@@ -307,18 +298,22 @@ export class TimelineCanvas {
     if (!surface) return;
     const { context, width } = surface;
     const scale = window.devicePixelRatio || 1;
-    const [wide, high] = [Math.round((width - LEFT) * scale), Math.round((HEIGHT - TOP - BELOW) * scale)];
+    const { left, layout } = this;
+    const [wide, high] = [Math.round((width - left) * scale), Math.round(layout.height * scale)];
     if (wide <= 0) return;
     const image = context.createImageData(wide, high);
     this.paint(image, scale);
-    context.putImageData(image, Math.round(LEFT * scale), Math.round(TOP * scale));
+    context.putImageData(image, Math.round(left * scale), Math.round(TOP * scale));
     this.labels(context, width);
-    this.phases(context, width);
-    this.iterations(context, width);
+    const bottom = TOP + layout.height;
+    const ruler: Ruler = { context, left, width, top: TOP, bottom, x: (time) => this.x(time, width) };
+    drawPhases(ruler, this.summary.phases);
+    if (this.shown.when) drawWhen(ruler, this.shown.when);
+    if (this.shown.rulings) drawIterations(ruler, this.shown.rulings, STRIP);
     if (this.drag) {
       context.fillStyle = colour("--text");
       context.globalAlpha = 0.2;
-      context.fillRect(this.drag.from, TOP, this.drag.to - this.drag.from, HEIGHT - TOP - BELOW);
+      context.fillRect(this.drag.from, TOP, this.drag.to - this.drag.from, layout.height);
       context.globalAlpha = 1;
     }
   }
@@ -328,149 +323,63 @@ export class TimelineCanvas {
     const { data, shown } = this;
     const { fills, nothing } = this.colours();
     const [work, wait] = [rgb(colour("--work")), rgb(colour("--wait"))];
-    const { columns } = data;
     const pixels = new Uint32Array(image.data.buffer);
     const packed = ([r, g, b]: Rgb) => (0xff000000 | (b << 16) | (g << 8) | r) >>> 0;
     const palette = Uint32Array.from(fills, packed);
     const none = packed(nothing);
     const byWait = Uint32Array.from({ length: 256 }, (_, part) => packed(mixed(work, wait, part / 255)));
-    const columnOf = new Int32Array(image.width);
-    for (let x = 0; x < image.width; x += 1) {
+    const columnsOf = ({ columns, end_s }: Cells) => Int32Array.from({ length: image.width }, (_, x) => {
       const time = shown.from + ((x + 0.5) / image.width) * (shown.to - shown.from);
-      const at = Math.floor(((time - data.begin_s) / (data.end_s - data.begin_s)) * columns);
-      columnOf[x] = at >= 0 && at < columns ? at : -1;
-    }
-    let last = -1;
+      const at = Math.floor(((time - data.begin_s) / (end_s - data.begin_s)) * columns);
+      return at >= 0 && at < columns ? at : -1;
+    });
+    const [ofRanks, ofThreads] = [columnsOf(data), data.threads ? columnsOf(data.threads) : null];
+    let last: Lane | null = null;
     for (let y = 0; y < image.height; y += 1) {
-      const row = this.rowAt(TOP + (y + 0.5) / scale);
+      const lane = this.layout.at(TOP + (y + 0.5) / scale);
       const line = y * image.width;
-      if (row === null) continue;
-      if (row === last) {
+      if (!lane) continue;
+      if (lane === last) {
         pixels.copyWithin(line, line - image.width, line);
         continue;
       }
-      last = row;
-      const begin = row * columns;
+      last = lane;
+      const { source, first } = this.cellsOf(lane);
+      const columnOf = lane.thread === null ? ofRanks : ofThreads!;
       for (let x = 0; x < image.width; x += 1) {
         const column = columnOf[x]!;
-        const place = column < 0 ? -1 : data.cells[begin + column]!;
+        const place = column < 0 ? -1 : source.cells[first + column]!;
         if (place < 0) pixels[line + x] = none;
-        else if (shown.byWait) pixels[line + x] = byWait[data.wait[begin + column]!] ?? none;
+        else if (shown.byWait) pixels[line + x] = byWait[source.wait[first + column]!] ?? none;
         else pixels[line + x] = palette[place] ?? none;
       }
     }
   }
 
   private labels(context: CanvasRenderingContext2D, width: number): void {
-    const { shown, data } = this;
-    context.font = "12px system-ui, sans-serif";
+    const { shown, left, layout } = this;
     context.fillStyle = colour("--quiet");
     context.textAlign = "right";
-    let below = -Infinity;
-    for (const band of this.bands) {
-      const middle = band.top + band.height / 2 + 4;
-      if (middle < below + 13) continue;
-      below = middle;
-      const first = data.rows[band.rows[0]!]!.ranks;
-      const text = band.name || (band.rows.length > 1 ? "ranks" : `rank ${first}`);
-      context.fillText(text.slice(0, 14), LEFT - 6, middle);
+    for (const { text, middle, isOfThread } of layout.labels) {
+      context.font = `${isOfThread ? 11 : 12}px system-ui, sans-serif`;
+      const short = isOfThread ? text : text.slice(0, 14);
+      context.fillText(short, left - (this.threads ? GAP_OF_THREADS : GAP), middle + 4);
     }
-    this.rowNumbers(context);
+    context.font = "12px system-ui, sans-serif";
     context.textAlign = "center";
-    const step = roundUp((shown.to - shown.from) / Math.max((width - LEFT) / 110, 2));
+    const step = roundUp((shown.to - shown.from) / Math.max((width - left) / 110, 2));
     for (let time = Math.ceil(shown.from / step) * step; time <= shown.to; time += step) {
-      const at = Math.min(Math.max(this.x(time, width), LEFT + 22), width - 26);
-      context.fillText(seconds(time), at, HEIGHT - 6);
+      const at = Math.min(Math.max(this.x(time, width), left + 22), width - 26);
+      context.fillText(seconds(time), at, this.height() - 6);
     }
   }
 
   /** Where a time is on a canvas of this width. */
   private x(time: number, width: number): number {
     const { from, to } = this.shown;
-    return LEFT + ((time - from) / (to - from)) * (width - LEFT);
+    return this.left + ((time - from) / (to - from)) * (width - this.left);
   }
 
-  /** Rules in where phases begin for the first time, and when the highlighted loss happens. */
-  private phases(context: CanvasRenderingContext2D, width: number): void {
-    const { shown } = this;
-    const phases = [...this.summary.phases].sort((a, b) => a.begin_s - b.begin_s);
-    let labelled = LEFT;
-    context.textAlign = "left";
-    phases.forEach((phase, index) => {
-      const at = Math.max(this.x(phase.begin_s, width), LEFT);
-      const next = phases[index + 1];
-      const behind = next ? Math.min(this.x(next.begin_s, width), width) : width;
-      if (behind <= LEFT || at >= width) return;
-      if (at > LEFT && behind - at >= 2) {
-        context.fillStyle = colour("--text");
-        context.globalAlpha = 0.55;
-        context.fillRect(Math.round(at), 0, 1, HEIGHT - BELOW + 4);
-        context.globalAlpha = 1;
-      }
-      const end = phase.ends_in ? ` to ${endOf(phase.ends_in)}` : "";
-      const text = [`phase ${phase.id}${end}`, `phase ${phase.id}`, String(phase.id)]
-        .find((text) => context.measureText(text).width + 6 < behind - Math.max(at, labelled));
-      if (!text) return;
-      context.fillStyle = colour("--quiet");
-      context.fillText(text, at + 3, 12);
-      labelled = at + context.measureText(text).width + 6;
-    });
-    if (!shown.when) return;
-    const from = Math.max(this.x(shown.when.from_s, width), LEFT);
-    const to = Math.min(this.x(shown.when.to_s, width), width);
-    context.fillStyle = colour("--symptom");
-    if (to > from) context.fillRect(from, TOP - 3, to - from, 3);
-  }
-
-  /** Rules in the iterations of the chosen loop, where they are wide enough to be seen. */
-  private iterations(context: CanvasRenderingContext2D, width: number): void {
-    const { rulings } = this.shown;
-    if (!rulings) return;
-    const { times, numbers } = rulings;
-    const at = times.map((time) => this.x(time, width));
-    const wide = (at[at.length - 1]! - at[0]!) / (at.length - 1);
-    const top = HEIGHT - BELOW;
-    context.fillStyle = colour("--quiet");
-    context.textAlign = "left";
-    if (wide < MIN_RULING) {
-      const from = Math.max(at[0]!, LEFT);
-      const to = Math.min(at[at.length - 1]!, width);
-      if (to <= from) return;
-      context.fillRect(from, top + 3, to - from, 2);
-      context.fillText("zoom in to see single iterations", from + 4, top + 14);
-      return;
-    }
-    const every = Math.max(Math.ceil(NUMBER_WIDTH / wide), 1);
-    let labelled = LEFT;
-    at.forEach((x, index) => {
-      if (x < LEFT || x > width) return;
-      context.fillStyle = colour("--text");
-      context.globalAlpha = 0.3;
-      context.fillRect(Math.round(x), TOP, 1, top - TOP);
-      context.globalAlpha = 1;
-      context.fillStyle = colour("--quiet");
-      const isNumbered = index % every === 0 && index < at.length - 1 && x >= labelled &&
-        x + NUMBER_WIDTH < width;
-      context.fillRect(Math.round(x), top, 1, isNumbered ? STRIP - 2 : 4);
-      if (!isNumbered) return;
-      context.fillText(String(numbers[index]), x + 3, top + 12);
-      labelled = x + NUMBER_WIDTH - 8;
-    });
-  }
-
-  /** Numbers of single rows, where these are high enough. */
-  private rowNumbers(context: CanvasRenderingContext2D): void {
-    if (this.bands.length > 1) return;
-    const band = this.bands[0];
-    if (!band || band.rows.length < 2) return;
-    const high = band.height / band.rows.length;
-    const step = Math.max(Math.ceil(16 / high), 1);
-    context.clearRect(0, TOP, LEFT - 1, HEIGHT - TOP - BELOW);
-    for (let index = 0; index < band.rows.length; index += step) {
-      const { ranks } = this.data.rows[band.rows[index]!]!;
-      context.fillText(`rank ${ranks}`.slice(0, 14), LEFT - 6, band.top + (index + 0.5) * high + 4);
-    }
-  }
 }
 
 function rgb(text: string): Rgb {

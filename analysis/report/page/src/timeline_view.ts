@@ -7,7 +7,8 @@ import { common, counted, endOf, frameName, lossName, percent, seconds } from ".
 import { type Rulings, rulings, stride, wanted } from "./iterations";
 import type { Job } from "./job";
 import type { Frame, Loop } from "./summary";
-import { type Order, ORDERS, TimelineCanvas } from "./timeline_canvas";
+import { type Cell, TimelineCanvas } from "./timeline_canvas";
+import { type Order, ORDERS } from "./timeline_layout";
 
 /** Maximum number of call paths that the legend names. */
 const MAX_LEGEND = 8;
@@ -32,16 +33,26 @@ class TimelineView {
       choose: (node) => {
         location.hash = job.link({ view: "contexts", node });
       },
+      toggle: (row) => this.goThreads(this.canvas.threads?.toggled(job.address.threads, row)),
     });
   }
 
   fill(place: HTMLElement): void {
-    place.replaceChildren(this.controls, h("div", { class: "panel" }, this.canvas.element, this.ruled, this.legend),
+    place.replaceChildren(this.controls,
+      h("div", { class: "panel" }, this.canvas.element, this.ruled, this.leftOut(), this.legend),
       this.under);
     this.under.replaceChildren(h("p", { class: "aside" }, "Point at a cell to see its rank, time " +
       "and call path. Drag over a span to enlarge it; the wheel or + and - zoom, the arrow keys " +
       "move, 0 shows the whole run. A click opens the call path. Above the cells stand the phases, " +
-      "below them the iterations of a loop; clusters are log2(ranks + 1) high."));
+      "below them the iterations of a loop; clusters are log2(ranks + 1) high." +
+      (this.canvas.threads ? " The triangles show the threads of a rank." : "")));
+  }
+
+  /** Goes to an address with other expanded threads; nothing folds all. */
+  private goThreads(threads: string | undefined): void {
+    const { threads: _, ...rest } = this.job.address;
+    this.job.address = rest;
+    this.job.go(threads === undefined ? {} : { threads }, true);
   }
 
   update(): void {
@@ -59,6 +70,7 @@ class TimelineView {
     const [from, to] = this.shownSpan(shownRulings);
     this.canvas.show({
       order, byWait, named, from, to, rulings: shownRulings, when: loss?.when ?? null,
+      expanded: this.canvas.threads?.expanded(address.threads) ?? new Set(),
     });
     this.showRuled(loop, ruled);
     this.showLegend(byWait, named.length > 0);
@@ -134,6 +146,7 @@ class TimelineView {
       h("span", { class: "group", role: "group", "aria-label": "Colours" },
         button(!byWait, "Call paths", () => job.go({ colour: "path" })),
         button(byWait, "Waiting", () => job.go({ colour: "wait" }))),
+      this.threadsButton(),
       job.summary.losses.length > 0 ? select : "",
       h("span", { class: "group" },
         button(false, "+", () => this.canvas.zoom(0.5)),
@@ -142,12 +155,31 @@ class TimelineView {
     );
   }
 
-  private describe(cell: { ranks: string; from: number; to: number; node: number | null; wait: number } | null) {
+  /** The button that expands or folds all threads. */
+  private threadsButton(): HTMLElement | string {
+    const { job, canvas: { threads } } = this;
+    if (!threads) return "";
+    return h("button", {
+      type: "button", class: "all-threads", title: "Show the threads of all ranks below them",
+      "aria-pressed": String(threads.areAll(threads.expanded(job.address.threads))),
+      onclick: () => this.goThreads(threads.allToggled(job.address.threads)),
+    }, "Threads");
+  }
+
+  /** How many threads have no row. */
+  private leftOut(): HTMLElement | string {
+    const unlisted = this.canvas.threads?.grid.unlisted ?? 0;
+    return unlisted === 0 ? "" : h("p", { class: "aside left-out" },
+      `The timeline has no room for ${counted(unlisted, "thread")} with less work.`);
+  }
+
+  private describe(cell: Cell | null) {
     if (!cell) return;
     const { contexts } = this;
     const frames = cell.node === null ? [] : contexts.path(cell.node).map((node) => contexts.frame(node));
     this.under.replaceChildren(
-      h("p", {}, h("strong", {}, /^\d+$/.test(cell.ranks) ? `rank ${cell.ranks}` : `ranks ${cell.ranks}`),
+      h("p", {}, h("strong", {}, /^\d+$/.test(cell.ranks) ? `rank ${cell.ranks}` : `ranks ${cell.ranks}`,
+        cell.thread && `, ${cell.thread}`),
         `, ${seconds(cell.from)} to ${seconds(cell.to)}, waiting ${Math.round(cell.wait * 100)}\u00a0%`),
       h("p", { class: "path" }, frames.length > 0
         ? frames.map(frameName).join(" \u203a ")

@@ -200,8 +200,30 @@ export function summary({ ranks, contexts, elapsed = 321.5, seed = 1, losses = 5
   };
 }
 
-/** A timeline of this many cells: columns of iterations, in which the last row is slow. */
-export function timeline(summary, rows, columns, seed = 3) {
+/** The slowest and the fastest thread of each rank: the latter waits from the middle of the run on. */
+function threads(summary, nodes, columns) {
+  const { ranks, elapsed_s } = summary.run;
+  const isWork = (node) => summary.tree.nodes[node].label === "computation";
+  const [work, wait] = [nodes.findIndex(isWork), nodes.findIndex((node) => !isWork(node))];
+  const grid = { end_s: elapsed_s, columns, rows: [], cells: [], wait: [], unlisted: 7 };
+  for (let rank = 0; rank < ranks; rank += 1) {
+    for (const [kind, number] of [["slowest", 3], ["fastest", 1]]) {
+      grid.rows.push({ rank, kind, number });
+      for (let column = 0; column < columns; column += 1) {
+        const waits = kind === "fastest" && column >= columns / 2;
+        grid.cells.push(waits ? wait : work);
+        grid.wait.push(waits ? 255 : 0);
+      }
+    }
+  }
+  return grid;
+}
+
+/**
+ * A timeline of this many cells: columns of iterations, in which the last row is slow. With
+ * `threadColumns`, ranks have threads.
+ */
+export function timeline(summary, rows, columns, threadColumns = 0, seed = 3) {
   const next = random(seed);
   const { ranks, elapsed_s } = summary.run;
   const nodes = largest(summary.tree, 24, () => true);
@@ -219,6 +241,7 @@ export function timeline(summary, rows, columns, seed = 3) {
   return {
     schema: "plimsoll-timeline/1", begin_s: 0, end_s: elapsed_s, columns,
     rows: ranges(ranks, rows).map(({ list }) => ({ ranks: list })), nodes, cells, wait,
+    ...(threadColumns > 0 ? { threads: threads(summary, nodes, threadColumns) } : {}),
   };
 }
 
@@ -263,8 +286,8 @@ export async function writeJob(directory, name, size) {
   const made = summary(size);
   if (size.cells) {
     made.timeline.file = `${name}.plimsoll.timeline`;
-    const { rows, columns } = size.cells;
-    const content = JSON.stringify(timeline(made, rows, columns));
+    const { rows, columns, threadColumns } = size.cells;
+    const content = JSON.stringify(timeline(made, rows, columns, threadColumns));
     await writeFile(join(directory, made.timeline.file), content);
   }
   if (size.rankBytes) {
