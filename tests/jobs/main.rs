@@ -55,4 +55,5 @@ mod team_losses;
 mod terminal;
 mod thread_aggregation;
 mod thread_creators;
+mod thread_timeline;
 mod unsinkable;
