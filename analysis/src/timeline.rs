@@ -297,8 +297,8 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the properties of the contexts in some bins of threads of a class. `is_wait`: whether
-    /// the time of each context is communication or waiting.
+    /// Returns the properties of the contexts in some bins of threads of a class. `is_wait`:
+    /// whether the time of each context is communication or waiting.
     fn of<'b>(
         rank: &Rank<'_>,
         tree: &mut CanonicalTree,

@@ -1,9 +1,9 @@
 //! A thread's time by context in a bounded number of equal bins of its run.
 //!
 //! Bins begin narrow. When the run outgrows the maximum number of bins, neighbouring bins merge and
-//! each covers twice the time. A closed bin keeps a few contexts with the most time; the time of all
-//! others is kept as two sums: inside and outside of wrapped calls. The memory is thereby
-//! independent of the length of the run and of the number of contexts.
+//! each covers twice the time. A closed bin keeps a few contexts with the most time; the time of
+//! all others is kept as two sums: inside and outside of wrapped calls. The memory is thereby
+//! independent of the length of the run and of the number of contexts ([`Resolution`]).
 
 use crate::raw_tree::{IdMap, RawId, Tree};
 use crate::temporal::KeyInterner;

@@ -1,10 +1,10 @@
 //! Choice of the call paths that a timeline shows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use plimsoll_collector::profile::NodeId;
 
-use crate::canonical::Threads;
+use crate::canonical::{CanonicalTree, Threads};
 use crate::finding::Finding;
 use crate::labelling::ContextClass;
 use crate::totals::Totals;
@@ -19,10 +19,12 @@ const MAX_SHOWN: usize = u16::MAX as usize;
 
 /// Returns the call paths that cells show, ascending: symptoms and causes of losses; other paths
 /// with much time, as far inward as they hold [`MIN_SHOWN_FRACTION`] of the time of their class of
-/// threads; and the outermost paths. `shows_threads`: also those of threads that do not communicate.
+/// threads; and the outermost paths. `shows_threads`: also paths of threads that do not
+/// communicate.
 ///
 /// Depths differ, so that losses are visible side by side (PPoPP20, Figure 10): below a symptom or
-/// a cause only further symptoms and causes are shown, and below an MPI call nothing.
+/// a cause only further symptoms and causes are shown, and below an MPI call nothing. In parallel
+/// regions, the same holds for the twins of symptoms and causes on other threads.
 pub fn chosen(
     totals: &Totals,
     context_classes: &[ContextClass],
@@ -36,6 +38,9 @@ pub fn chosen(
         of_losses.insert(finding.symptom);
         of_losses.extend(&finding.also_in);
         of_losses.extend(finding.causes.iter().map(|cause| cause.node));
+    }
+    if shows_threads {
+        of_losses.extend(twins_in_regions(&totals.tree, &of_losses));
     }
     let mut is_hidden = vec![false; count];
     let mut shown = of_losses.clone();
@@ -76,6 +81,29 @@ pub fn chosen(
     shown.into_iter().collect()
 }
 
+/// Returns the contexts of other threads in parallel regions that have the path of one of
+/// `contexts`.
+fn twins_in_regions(tree: &CanonicalTree, contexts: &BTreeSet<NodeId>) -> Vec<NodeId> {
+    let nodes = &tree.contexts.nodes;
+    let mut by_path: HashMap<(Option<NodeId>, u32, u64), NodeId> = HashMap::new();
+    // The first context with the path of each context.
+    let mut firsts: Vec<NodeId> = Vec::with_capacity(nodes.len());
+    let mut in_region: Vec<bool> = Vec::with_capacity(nodes.len());
+    for (node, id) in nodes.iter().zip(0..) {
+        let parent = node.parent.map(|parent| firsts[parent as usize]);
+        firsts.push(*by_path.entry((parent, node.frame, node.site)).or_insert(id));
+        // Calls that make regions, and MPI calls, are told apart by their sites.
+        in_region
+            .push(node.site != 0 || node.parent.is_some_and(|parent| in_region[parent as usize]));
+    }
+    let paths: BTreeSet<NodeId> = contexts.iter().map(|node| firsts[*node as usize]).collect();
+    let is_twin = |id: &NodeId| {
+        let at = *id as usize;
+        tree.threads[at] == Threads::Other && in_region[at] && paths.contains(&firsts[at])
+    };
+    (0..nodes.len() as NodeId).filter(is_twin).collect()
+}
+
 /// Returns the symptoms of the largest losses, without duplicates.
 pub fn symptoms(findings: &[Finding]) -> Vec<NodeId> {
     let mut symptoms: Vec<NodeId> = Vec::new();
@@ -85,4 +113,27 @@ pub fn symptoms(findings: &[Finding]) -> Vec<NodeId> {
         }
     }
     symptoms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic_run::Contexts;
+
+    #[test]
+    fn twins_lie_on_other_threads_in_regions() {
+        let mut contexts = Contexts::default();
+        let [solve, share, kernel, start, task] =
+            ["main/solve", "main/solve/share", "main/solve/share/kernel", "start", "start/task"]
+                .map(|path| contexts.node(path));
+        // The call of `share` makes a region.
+        contexts.tree.nodes[share as usize].site = 77;
+        let mut tree = CanonicalTree::default();
+        let main = tree.adopt(&contexts.tree, Threads::Main, |_| true);
+        let other = tree.adopt(&contexts.tree, Threads::Other, |_| true);
+        let at = |places: &[Option<NodeId>], node: NodeId| places[node as usize].unwrap();
+        let of_losses = [solve, kernel, start, task].map(|node| at(&main, node));
+        let twins = twins_in_regions(&tree, &BTreeSet::from(of_losses));
+        assert_eq!(twins, [at(&other, kernel)]);
+    }
 }

@@ -121,6 +121,11 @@ export class Contexts {
     return path.reverse();
   }
 
+  /** The frames on the path to `node`, as a text: contexts of different threads may have the same. */
+  frameKey(node: number): string {
+    return this.path(node).map((at) => this.frameOf[at]).join();
+  }
+
   /** Whether `node` is `above` or lies below it. */
   isWithin(node: number, above: number): boolean {
     let at: number | null = node;

@@ -8,6 +8,7 @@ import type { Rulings } from "./iterations";
 import type { Summary, When } from "./summary";
 import { Disclosures, ThreadRows } from "./thread_rows";
 import { type Lane, type Order, TimelineLayout } from "./timeline_layout";
+import { Palette, type Rgb, mixed, rgb } from "./timeline_palette";
 import { type Ruler, drawIterations, drawPhases, drawWhen } from "./timeline_rulers";
 
 export interface Cell {
@@ -56,8 +57,6 @@ const TOP = 18;
 const STRIP = 16;
 /** Height of all below the cells: the iterations, then the times. */
 const BELOW = STRIP + 26;
-type Rgb = [number, number, number];
-
 /** Cells of a kind of rows: those of ranks, or those of threads. */
 interface Cells {
   columns: number;
@@ -79,8 +78,7 @@ export class TimelineCanvas {
   readonly threads: ThreadRows | null;
   private readonly disclosures: Disclosures | null;
   private readonly left: number;
-  /** Names of the colours of the entries of `nodes`. */
-  private readonly names: (string | null)[];
+  private readonly palette: Palette;
   private drag: { from: number; to: number } | null = null;
 
   constructor(summary: Summary, contexts: Contexts, data: TimelineData, events: Events) {
@@ -101,7 +99,7 @@ export class TimelineCanvas {
       "aria-label": "Timeline of the ranks. Keys: + and - zoom, arrows move, 0 shows the whole run",
     });
     this.element = h("figure", { class: "rows-over-time" }, this.canvas, this.disclosures?.element);
-    this.names = this.named();
+    this.palette = new Palette(contexts, data);
     this.listen();
   }
 
@@ -243,54 +241,18 @@ export class TimelineCanvas {
     return parts.map((time) => time / Math.max(all, 1e-12));
   }
 
-  /**
-   * The name of the colour of each entry of `nodes`: its family's next shade, beginning with those
-   * that have most cells of ranks, then of threads.
-   */
-  private named(): (string | null)[] {
-    const { data, contexts } = this;
-    const counts = { work: 0, wait: 0, sync: 0, other: 0 };
-    const ofThreads = data.threads?.rows.map((_, thread) => ({ row: 0, thread, top: 0, height: 0 }));
-    const [parts, threads] = [this.layout.ofRanks(), ofThreads ?? []].map((lanes) => {
-      return this.parts(data.begin_s, data.end_s, lanes);
-    }) as [Float64Array, Float64Array];
-    const names: (string | null)[] = data.nodes.map(() => null);
-    const order = [...data.nodes.keys()].sort((a, b) => parts[b]! - parts[a]! || threads[b]! - threads[a]!);
-    for (const index of order) {
-      const node = data.nodes[index]!;
-      if (!contexts.has(node)) continue;
-      const family = contexts.family(node);
-      names[index] = `--${family}-${counts[family] % 5}`;
-      counts[family] += 1;
-    }
-    return names;
-  }
-
   /** The call paths that take most of the cells in view, with their colours. */
   legend(most: number): { node: number; fill: string; part: number }[] {
+    const { names, firsts } = this.palette;
     const parts = this.parts(this.shown.from, this.shown.to, this.layout.lanes);
-    const fills = this.names;
+    firsts.forEach((first, index) => {
+      if (first !== index) [parts[first], parts[index]] = [parts[first]! + parts[index]!, 0];
+    });
     return this.data.nodes
-      .map((node, index) => ({ node, fill: fills[index]!, part: parts[index]! }))
+      .map((node, index) => ({ node, fill: names[index]!, part: parts[index]! }))
       .filter(({ fill, part }) => fill !== null && part > 0)
       .sort((a, b) => b.part - a.part)
       .slice(0, most);
-  }
-
-  /** The colour of each entry of `nodes`. */
-  private colours(): { fills: Rgb[]; nothing: Rgb } {
-    const { contexts, data, shown } = this;
-    const nothing = rgb(colour("--nothing"));
-    const { names } = this;
-    const fills = data.nodes.map((node, index) => {
-      const name = names[index];
-      if (!name) return nothing;
-      const fill = rgb(colour(name));
-      const isDim = shown.named.length > 0 &&
-        !shown.named.some((named) => contexts.isWithin(node, named));
-      return isDim ? mixed(fill, nothing, 0.78) : fill;
-    });
-    return { fills, nothing };
   }
 
   private draw(): void {
@@ -321,7 +283,7 @@ export class TimelineCanvas {
   /** Fills the image: each pixel has the colour of its cell. */
   private paint(image: ImageData, scale: number): void {
     const { data, shown } = this;
-    const { fills, nothing } = this.colours();
+    const { fills, nothing } = this.palette.colours(shown.named);
     const [work, wait] = [rgb(colour("--work")), rgb(colour("--wait"))];
     const pixels = new Uint32Array(image.data.buffer);
     const packed = ([r, g, b]: Rgb) => (0xff000000 | (b << 16) | (g << 8) | r) >>> 0;
@@ -380,14 +342,4 @@ export class TimelineCanvas {
     return this.left + ((time - from) / (to - from)) * (width - this.left);
   }
 
-}
-
-function rgb(text: string): Rgb {
-  const digits = /^#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})$/i.exec(text);
-  if (!digits) return [128, 128, 128];
-  return [1, 2, 3].map((at) => Number.parseInt(digits[at]!, 16)) as Rgb;
-}
-
-function mixed(a: Rgb, b: Rgb, part: number): Rgb {
-  return a.map((value, at) => Math.round(value + (b[at]! - value) * part)) as Rgb;
 }
