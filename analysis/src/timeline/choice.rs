@@ -92,7 +92,7 @@ fn twins_in_regions(tree: &CanonicalTree, contexts: &BTreeSet<NodeId>) -> Vec<No
     for (node, id) in nodes.iter().zip(0..) {
         let parent = node.parent.map(|parent| firsts[parent as usize]);
         firsts.push(*by_path.entry((parent, node.frame, node.site)).or_insert(id));
-        // Calls that make regions, and MPI calls, are told apart by their sites.
+        // Only calls that make regions, and MPI calls, have sites.
         in_region
             .push(node.site != 0 || node.parent.is_some_and(|parent| in_region[parent as usize]));
     }
