@@ -205,9 +205,12 @@ fn collect(threads: usize, steps: &[(usize, Step)], limits: Limits) -> [ProcessP
     [profile, successor.finish(key).unwrap()]
 }
 
+/// Time in a bin by path, sorted.
+type TimesByPath = Vec<(String, u64)>;
+
 /// Returns the time of the threads that do not communicate by bins and paths: numbers of contexts
 /// depend on the order in which the records of two threads are read.
-fn over_time(profile: &ProcessProfile) -> Vec<(Option<u32>, Vec<Vec<(String, u64)>>)> {
+fn over_time(profile: &ProcessProfile) -> Vec<(Option<u32>, Vec<TimesByPath>)> {
     let of_bin = |bin: &TimeBin| {
         let others = [("work", bin.other_work_ns), ("calls", bin.other_calls_ns)];
         let mut times: Vec<(String, u64)> = bin
