@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_calls::{self as calls, CallClass};
+use plimsoll_collector::profile::{ContextTree, NodeId};
 
 use crate::canonical::{CanonicalTree, Threads};
 use crate::finding::Finding;
@@ -81,20 +82,27 @@ pub fn chosen(
     shown.into_iter().collect()
 }
 
-/// Returns the contexts of other threads in parallel regions that have the path of one of
-/// `contexts`.
+/// Returns the contexts of other threads that have the path of one of `contexts`, below the context
+/// that makes their region or creates them.
 fn twins_in_regions(tree: &CanonicalTree, contexts: &BTreeSet<NodeId>) -> Vec<NodeId> {
-    let nodes = &tree.contexts.nodes;
+    let ContextTree { nodes, frames } = &tree.contexts;
     let mut by_path: HashMap<(Option<NodeId>, u32, u64), NodeId> = HashMap::new();
     // The first context with the path of each context.
     let mut firsts: Vec<NodeId> = Vec::with_capacity(nodes.len());
-    let mut in_region: Vec<bool> = Vec::with_capacity(nodes.len());
+    let mut makers: BTreeSet<NodeId> = BTreeSet::new();
     for (node, id) in nodes.iter().zip(0..) {
         let parent = node.parent.map(|parent| firsts[parent as usize]);
         firsts.push(*by_path.entry((parent, node.frame, node.site)).or_insert(id));
-        // Only calls that make regions, and MPI calls, have sites.
-        in_region
-            .push(node.site != 0 || node.parent.is_some_and(|parent| in_region[parent as usize]));
+        let class = frames[node.frame as usize].call.and_then(calls::class);
+        let makes = matches!(class, Some(CallClass::Region | CallClass::ThreadCreation));
+        makers.extend(parent.filter(|_| makes));
+    }
+    let mut in_region: Vec<bool> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let is_made = |parent: NodeId| {
+            in_region[parent as usize] || makers.contains(&firsts[parent as usize])
+        };
+        in_region.push(node.parent.is_some_and(is_made));
     }
     let paths: BTreeSet<NodeId> = contexts.iter().map(|node| firsts[*node as usize]).collect();
     let is_twin = |id: &NodeId| {
@@ -123,11 +131,10 @@ mod tests {
     #[test]
     fn twins_lie_on_other_threads_in_regions() {
         let mut contexts = Contexts::default();
-        let [solve, share, kernel, start, task] =
-            ["main/solve", "main/solve/share", "main/solve/share/kernel", "start", "start/task"]
+        let [solve, kernel, start, task] =
+            ["main/solve", "main/solve/share/kernel", "start", "start/task"]
                 .map(|path| contexts.node(path));
-        // The call of `share` makes a region.
-        contexts.tree.nodes[share as usize].site = 77;
+        contexts.node("main/solve/GOMP_parallel");
         let mut tree = CanonicalTree::default();
         let main = tree.adopt(&contexts.tree, Threads::Main, |_| true);
         let other = tree.adopt(&contexts.tree, Threads::Other, |_| true);
