@@ -313,7 +313,7 @@ mod tests {
     use super::*;
     use crate::raw_tree::ROOT;
 
-    /// A program with one wrapped call, contexts 1 to 40 outside of it, and one inside.
+    /// A program with one wrapped call, contexts 1 to 400 outside of it, and one inside.
     struct Program {
         tree: Tree,
         keys: KeyInterner,
@@ -323,7 +323,7 @@ mod tests {
     impl Program {
         fn new() -> Self {
             let mut tree = Tree::new(1000);
-            for address in 100..140 {
+            for address in 100..500 {
                 tree.child(ROOT, address, false).unwrap();
             }
             let call = tree.child(ROOT, 1, true).unwrap();
@@ -409,8 +409,8 @@ mod tests {
         let mut series = TimeSeries::new(0, Resolution::OTHER);
         let mut peak = 0;
         for index in 0..100_000u64 {
-            // One context has half of the time, and forty share the rest.
-            let node = if index % 2 == 0 { 1 } else { 1 + (index / 2 % 40) as RawId };
+            // One context has half of the time, and 400 share the rest.
+            let node = if index % 2 == 0 { 1 } else { 1 + (index / 2 % 400) as RawId };
             let span = Span { begin: 10 * index, end: 10 * index + 10 };
             series.add(node, 10, span, || 10, program.grouping());
             peak = peak.max(series.bytes());
