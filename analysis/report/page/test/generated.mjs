@@ -200,11 +200,22 @@ export function summary({ ranks, contexts, elapsed = 321.5, seed = 1, losses = 5
   };
 }
 
-/** The slowest and the fastest thread of each rank: the latter waits from the middle of the run on. */
+/** Adds a context with the path of another one, as contexts of other threads have. Returns its index. */
+function twin({ nodes }, node) {
+  const { parent } = nodes[node];
+  return nodes.push({ ...nodes[node], parent: parent === null ? null : twin({ nodes }, parent) }) - 1;
+}
+
+/**
+ * The slowest and the fastest thread of each rank: the latter waits from the middle of the run on.
+ * The contexts of threads are their own; `nodes` is extended by them.
+ */
 function threads(summary, nodes, columns) {
   const { ranks, elapsed_s } = summary.run;
   const isWork = (node) => summary.tree.nodes[node].label === "computation";
-  const [work, wait] = [nodes.findIndex(isWork), nodes.findIndex((node) => !isWork(node))];
+  const [work, wait] = [nodes.find(isWork), nodes.find((node) => !isWork(node))].map((node) => {
+    return nodes.push(twin(summary.tree, node)) - 1;
+  });
   const grid = { end_s: elapsed_s, columns, rows: [], cells: [], wait: [], unlisted: 7 };
   for (let rank = 0; rank < ranks; rank += 1) {
     for (const [kind, number] of [["slowest", 3], ["fastest", 1]]) {

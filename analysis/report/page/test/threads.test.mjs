@@ -141,6 +141,25 @@ test("a button shows the threads of all ranks, and the address keeps what is sho
   }
 });
 
+test("a call path has one colour and one place in the legend on ranks and threads", async () => {
+  await on(jobs.threaded, "", async (page) => {
+    const legend = () => page.$$eval(".legend > span", (all) => all.map((entry) => ({
+      name: entry.textContent.replace(/ \([^()]*\)$/, ""),
+      part: Number(/([\d.]+)\s%\)$/.exec(entry.textContent)[1]),
+      colour: entry.querySelector(".swatch").style.background,
+    })));
+    const folded = await legend();
+    await page.getByRole("button", { name: "Threads", exact: true }).click();
+    const all = await legend();
+    assert.equal(new Set(all.map(({ name }) => name)).size, all.length);
+    // Of three equal rows, two are of threads, which spend most of their time in one path.
+    const [{ name, part, colour }] = all;
+    const before = folded.find((entry) => entry.name === name);
+    assert.equal(before?.colour ?? colour, colour);
+    assert.ok(Math.abs(part - (50 + (before?.part ?? 0) / 3)) < 2, `${part} ${before?.part}`);
+  });
+});
+
 test("threads are on paper as they are shown, without their buttons", async () => {
   await on(jobs.threaded, "&threads=all", async (page) => {
     const shown = await heightOf(page);
