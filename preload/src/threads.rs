@@ -74,8 +74,13 @@ const HELPER_LIBRARIES: [&str; 22] = [
 /// paths, and lie in the path of a region while they execute a share of that region.
 const OPENMP_RUNTIMES: [&str; 4] = ["libgomp", "libomp.", "libomp-", "libiomp5"];
 
+/// Number of further attempts to create a thread after those of Plimsoll have ended, and the pause
+/// before each: the kernel counts a thread until a moment after it has been joined.
+const MAX_ATTEMPTS: usize = 50;
+static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
 /// Creates a thread. If the limit on threads is reached (EAGAIN) while threads of Plimsoll are
-/// running, ends those and tries once more.
+/// running, ends those and tries again.
 ///
 /// # Safety
 /// As pthread_create.
@@ -89,10 +94,21 @@ unsafe fn create_for_program(
     let create = || unsafe { c::pthread_create(thread, attributes, routine, argument) };
     let result = create();
     let gives_way = || job::give_threads_back();
-    if result == libc::EAGAIN && guarded("pthread_create without room", gives_way, || false) {
-        return create();
+    if result != libc::EAGAIN || !guarded("pthread_create without room", gives_way, || false) {
+        return result;
     }
-    result
+    for _ in 0..MAX_ATTEMPTS {
+        let result = create();
+        if result != libc::EAGAIN {
+            return result;
+        }
+        // SAFETY: the pause is valid. As a bare system call this is no point of cancellation,
+        // which pthread_create is not either.
+        unsafe {
+            libc::syscall(libc::SYS_nanosleep, &raw const PAUSE, std::ptr::null_mut::<c_void>())
+        };
+    }
+    create()
 }
 
 /// Hook of pthread_create. Called by the assembly below with the place of the caller's return
