@@ -11,8 +11,8 @@ const TOLERANCE: f64 = 0.10;
 
 /// Ratio of slow work to other work.
 const FACTOR: u32 = 3;
-/// Relative tolerance for short tasks: a part of what measuring takes at a task's begin and end is
-/// part of the task in the summary, and part of its overhead in the subject.
+/// Relative tolerance for short tasks. The measurement takes time at the begin and the end of each
+/// task: the summary counts a part of it as work, the subject counts all of it as overhead.
 const TASK_TOLERANCE: f64 = 0.20;
 
 /// Maximum median of short tasks and regions, as a multiple of the subject's mean.
