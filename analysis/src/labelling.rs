@@ -151,6 +151,10 @@ fn mpi_by_name(frame: &Frame) -> Option<(CallClass, Provider)> {
     if !name.starts_with("MPI_") {
         return None;
     }
+    call_named(name)
+}
+
+fn call_named(name: &str) -> Option<(CallClass, Provider)> {
     let call = calls::call(calls::id_of(name))?;
     Some((call.class, call.provider))
 }
@@ -164,8 +168,7 @@ fn libc_by_name(frame: &Frame) -> Option<(CallClass, Provider)> {
     let name = frame.function.trim_start_matches("__GI_").trim_start_matches('_');
     let name = name.strip_prefix("libc_").unwrap_or(name);
     let name = ["_nocancel", "_chk"].iter().fold(name, |name, end| name.trim_end_matches(end));
-    let call = calls::call(calls::id_of(name)).filter(|call| call.provider == Provider::Libc)?;
-    Some((call.class, call.provider))
+    call_named(name).filter(|(_, provider)| *provider == Provider::Libc)
 }
 
 /// Returns the label of a wrapped call, given its caller. Inside MPI, or a function that a rule
