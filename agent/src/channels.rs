@@ -68,6 +68,18 @@ struct Place {
 /// Number that no exemplary message has.
 const BROKEN: u32 = u32::MAX;
 
+impl Place {
+    /// Takes the number of the next exemplary message; `None` if there are no more.
+    #[cold]
+    fn take_exemplary(&mut self, number: u32) -> Option<u32> {
+        if number == BROKEN {
+            return None;
+        }
+        self.exemplary = exemplary_after(number);
+        Some(number)
+    }
+}
+
 /// A thread's channels. Zeroed memory has none.
 pub struct Channels {
     places: [Place; PLACES],
@@ -88,11 +100,12 @@ impl Channels {
     pub fn next(&mut self, channel: Channel) -> Option<u32> {
         let place = self.find(channel.key())?;
         let number = place.messages;
-        place.messages = number.saturating_add(1);
-        if number != place.exemplary || number == BROKEN {
+        // After 2^32 messages no further one is exemplary.
+        place.messages = number.wrapping_add(1);
+        if number != place.exemplary {
             return None;
         }
-        place.exemplary = exemplary_after(number);
+        let number = place.take_exemplary(number)?;
         (channel.direction == Direction::Sent || !self.lacks_receives).then_some(number)
     }
 
@@ -172,7 +185,6 @@ pub fn stride(number: u64) -> u64 {
 }
 
 /// Returns the number of the exemplary message that follows an exemplary message in its channel.
-#[cold]
 fn exemplary_after(number: u32) -> u32 {
     let next = u64::from(number) + 1;
     let block = (next >> BLOCK_SHIFT).next_multiple_of(stride(next));

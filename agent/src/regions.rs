@@ -38,6 +38,8 @@ use thread_creations::announce_creations;
 /// which writes the fields with other initial values.
 pub struct RegionTable {
     slots: [Slot; MAX_SLOTS],
+    /// By first candidate slot of a call: which of the candidates was found last.
+    last_found: [u8; MAX_SLOTS],
     paths: Paths,
     dirty: [u16; MAX_SLOTS],
     dirty_count: usize,
@@ -286,11 +288,13 @@ pub fn open_until(state: &State, return_slot: u64, ticks: u64) -> Option<(u16, u
 /// Adds messages exchanged with a partner in calls through a slot. Their wait time is in ticks
 /// here.
 #[inline(always)]
-pub fn meet(state: &mut State, slot: u16, messages: &PartnerMessages) {
+pub fn meet(state: &mut State, slot: u16, messages: PartnerMessages) {
     // SAFETY: the area stays mapped as long as the state.
     let ThreadArea { thread, partners, .. } = unsafe { &*state.area };
-    if !partner_table::add(partners, &thread.partners, slot, messages) {
-        flush_and_add(state, slot, messages);
+    if !partner_table::add(partners, &thread.partners, slot, &messages) {
+        // A copy: the compiler would write the original to memory for every message.
+        let copy = messages;
+        flush_and_add(state, slot, &copy);
     }
 }
 

@@ -101,22 +101,34 @@ impl StartedRequests {
         unsafe { ((&raw mut (*table).used).write(0), (&raw mut (*table).listed_count).write(0)) };
     }
 
+    /// Adds a request that was started or created. Returns false, and adds nothing, if there is one
+    /// with the same handle or no room: [`Self::insert`] is for these.
+    #[inline(always)]
+    #[must_use]
+    pub fn add(&mut self, handle: u64, started: Started) -> bool {
+        let key = key_of(handle);
+        let place = self.search(key);
+        if self.places[place].key == key || self.used == MAX_REQUESTS {
+            return false;
+        }
+        self.places[place] = RequestSlot { key, started };
+        self.used += 1;
+        true
+    }
+
     /// Inserts a request that was started or created. Replaces a request with the same handle,
     /// which no longer exists or shares the handle, as sends do that are complete at once.
-    #[inline(always)]
     pub fn insert(&mut self, handle: u64, started: Started) -> Inserted {
+        if self.add(handle, started) {
+            return Inserted::Added;
+        }
         let key = key_of(handle);
         let place = self.search(key);
         if self.places[place].key == key {
             let before = std::mem::replace(&mut self.places[place].started, started);
             return Inserted::Replaced(before);
         }
-        if self.used == MAX_REQUESTS {
-            return self.insert_in_full_table(RequestSlot { key, started });
-        }
-        self.places[place] = RequestSlot { key, started };
-        self.used += 1;
-        Inserted::Added
+        self.insert_in_full_table(RequestSlot { key, started })
     }
 
     #[cold]
@@ -156,17 +168,18 @@ impl StartedRequests {
         Some(*started)
     }
 
-    /// Takes note that a request is complete or cancelled. Returns its communication if it was
-    /// started. Persistent requests stay in the table.
+    /// Takes note that a request is complete or cancelled. Returns what `of` makes of its
+    /// communication, if it was started. Persistent requests stay in the table.
     #[inline(always)]
-    pub fn complete(&mut self, handle: u64) -> Option<Started> {
+    pub fn complete<R>(&mut self, handle: u64, of: impl FnOnce(&Started) -> R) -> Option<R> {
         let place = self.find(key_of(handle))?;
-        let found = self.places[place].started;
-        match found.is_persistent {
-            true => self.places[place].started.is_active = false,
+        let started = &mut self.places[place].started;
+        let found = started.is_active.then(|| of(started));
+        match started.is_persistent {
+            true => started.is_active = false,
             false => self.free(place),
         }
-        found.is_active.then_some(found)
+        found
     }
 
     /// Removes a request that was freed or that has a handle now in use for something else.
@@ -176,12 +189,16 @@ impl StartedRequests {
         }
     }
 
-    /// Stores the handles of the requests that a call may complete. Handles beyond [`MAX_LISTED`]
-    /// are not followed.
+    /// Begins a list of the requests that a call may complete.
     #[inline]
-    pub fn list(&mut self, handles: impl ExactSizeIterator<Item = u64>) {
+    pub fn begin_list(&mut self) {
         self.listed_count = 0;
-        for (place, handle) in self.listed.iter_mut().zip(handles) {
+    }
+
+    /// Adds a handle to the list. Handles beyond [`MAX_LISTED`] are not followed.
+    #[inline]
+    pub fn list(&mut self, handle: u64) {
+        if let Some(place) = self.listed.get_mut(self.listed_count) {
             *place = handle;
             self.listed_count += 1;
         }
@@ -333,7 +350,7 @@ mod tests {
                             _ => drop(truth.remove(&handle)),
                         }
                         let known = known.filter(|known| known.is_active);
-                        prop_assert_eq!(table.complete(handle), known);
+                        prop_assert_eq!(table.complete(handle, |it| *it), known);
                     }
                     Step::Remove(handle) => {
                         table.remove(handle);
@@ -370,10 +387,11 @@ mod tests {
     #[test]
     fn long_lists_are_followed_at_their_begin() {
         let mut table = table();
-        table.list([7, 8].into_iter());
+        table.begin_list();
+        [7, 8].into_iter().for_each(|handle| table.list(handle));
         assert_eq!([table.listed_handle(1), table.listed_handle(2)], [Some(8), None]);
-        let long: Vec<u64> = (0..2000).collect();
-        table.list(long.into_iter());
+        table.begin_list();
+        (0..2000).for_each(|handle| table.list(handle));
         assert_eq!((table.listed(), table.listed_handle(1023)), (MAX_LISTED, Some(1023)));
     }
 }

@@ -116,6 +116,7 @@ fn events_become_regions_shares_waits_and_tasks() {
     regions_inside_of_each_other_stay_apart(observed);
     a_wait_for_a_lock_is_no_wait_for_the_team(observed);
     a_task_that_waits_goes_on_after_the_one_that_it_executes(observed);
+    a_task_belongs_to_the_outer_share_after_one_that_made_a_region(observed);
 }
 
 fn two_threads_share_a_region(observed: &'static Observed) {
@@ -225,4 +226,34 @@ fn a_task_that_waits_goes_on_after_the_one_that_it_executes(observed: &Observed)
     // work no longer than the time that passed.
     assert!(one.work >= 2_000_000 >> STAMP_SHIFT, "{tasks:?}");
     assert!(one.work + other.work <= stamps + 1, "{tasks:?} in {stamps} stamps");
+}
+
+fn a_task_belongs_to_the_outer_share_after_one_that_made_a_region(observed: &Observed) {
+    let work_of_primary = || -> u64 {
+        event(|_, _, state| {
+            let shares = state.area().regions.iter().filter_map(|region| region.share(0));
+            shares.map(|share| share.work).sum()
+        })
+    };
+    let before = work_of_primary();
+    let implicit = TaskName { name: 1, created_at: 0 };
+    let first = TaskName { name: 2, created_at: STATED + 48 };
+    let second = TaskName { name: 3, created_at: STATED + 48 };
+    let outer = begin_region(observed, STATED);
+    begin_share(observed, outer, Membership::new(0, 2));
+    end_share(observed);
+    change_task(observed, implicit, first, false);
+    let inner = begin_region(observed, STATED);
+    begin_share(observed, inner, Membership::new(0, 2));
+    end_share(observed);
+    leave_share(observed);
+    end_region(observed, inner);
+    change_task(observed, first, implicit, true);
+    change_task(observed, implicit, second, false);
+    work(5_000_000);
+    change_task(observed, second, implicit, true);
+    leave_share(observed);
+    end_region(observed, outer);
+    let added = work_of_primary() - before;
+    assert!(added >= 5_000_000 >> STAMP_SHIFT, "{added} stamps");
 }

@@ -9,6 +9,7 @@
 //! - No panic of Plimsoll leaves a hook, and the application's exceptions pass through all of them.
 
 mod bodies;
+mod call_plans;
 mod communicating_thread;
 mod environment;
 mod filters;

@@ -10,9 +10,10 @@ use plimsoll_calls::{Call, Convention, Extent};
 use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
 use plimsoll_wire::sync_id::SyncScope;
 
+use crate::call_plans::{CallPlan, Steps};
 use crate::communicating_thread;
 use crate::stubs::{Frame, Noted};
-use crate::synchronisations::{MAY_SYNCHRONISE, synchronised, take_index};
+use crate::synchronisations::{synchronised, take_index};
 
 /// Reads the arguments that a Fortran call passes by reference.
 ///
@@ -62,41 +63,59 @@ pub fn number_of(messages: Messages) -> Option<u8> {
 /// value, it would be copied for each call.
 ///
 /// # Safety
-/// The frame belongs to a call that has just returned `result`.
+/// The frame belongs to a call with this plan that has just returned, successfully or not.
 #[inline(always)]
 pub unsafe fn finished(
     frame: &Frame,
-    result: c_int,
+    plan: &CallPlan,
+    succeeded: bool,
     facts: &HandleFacts,
     scope: &mut Option<SyncScope>,
 ) -> u64 {
-    let call = frame.entry();
-    // SAFETY: the frame is intact, and MPI has accepted the arguments.
+    let may_synchronise = plan.has(Steps::SYNCHRONISES);
+    // SAFETY: the frame is intact, and MPI has accepted the arguments if it has succeeded.
     unsafe {
-        let succeeded = succeeded(frame, result);
-        let role = role(frame.call());
-        let completes = matches!(role, Some(Role::Completes(_)));
-        if completes && facts.has_pending() && communicating_thread::is_current() {
-            *scope = facts.completed(succeeded, |index| is_reported(frame, index));
-            return 0;
+        if may_synchronise || plan.has(Steps::COMPLETES) && facts.has_pending() {
+            note_synchronisation(frame, succeeded, facts, scope);
         }
         if !succeeded {
-            return 0;
+            0
+        } else if plan.has(Steps::WHOLE_MESSAGE) {
+            whole(frame, plan.message, facts)
+        } else if plan.has(Steps::OTHER_MESSAGES) {
+            by_rank(frame, frame.entry().extent, plan.message, facts)
+        } else {
+            0
         }
-        if let Some(Role::StartsPrepared(requests)) = role
-            && facts.has_prepared()
-        {
-            start_prepared(frame, requests, facts);
-        }
-        if MAY_SYNCHRONISE[usize::from(frame.call())] {
-            *scope = synchronised(frame, call, facts);
-        }
-        match (call.count, call.datatype) {
-            (Some(count), Some(datatype)) => match call.extent {
-                Extent::Whole => whole(frame, (count, datatype), facts),
-                extent => by_rank(frame, extent, (count, datatype), facts),
-            },
-            _ => 0,
+    }
+}
+
+/// Stores the ranks that a call has synchronised in `scope`.
+///
+/// # Safety
+/// As [`finished`].
+#[inline(never)]
+unsafe fn note_synchronisation(
+    frame: &Frame,
+    succeeded: bool,
+    facts: &HandleFacts,
+    scope: &mut Option<SyncScope>,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match role(frame.call()) {
+            Some(Role::Completes(_)) if !facts.has_pending() => {}
+            Some(Role::Completes(_)) if communicating_thread::is_current() => {
+                *scope = facts.completed(succeeded, |index| is_reported(frame, index));
+            }
+            _ if !succeeded => {}
+            Some(Role::Completes(_)) => {}
+            Some(Role::StartsPrepared(requests)) => {
+                if facts.has_prepared() {
+                    start_prepared(frame, requests, facts);
+                }
+            }
+            _ => *scope = synchronised(frame, frame.entry(), facts),
         }
     }
 }

@@ -9,28 +9,17 @@
 
 use std::ffi::c_int;
 
-use plimsoll_agent::regions::{meet, open_until};
-use plimsoll_agent::started_requests::{Inserted, MAX_LISTED, Source, Started};
+use plimsoll_agent::regions::meet;
+use plimsoll_agent::started_requests::{Inserted, MAX_LISTED, Numbering, Source, Started};
 use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::{LIST, Messages};
-use plimsoll_comm::mpi::HandleFacts;
+use plimsoll_comm::mpi::{HandleFacts, Named};
 use plimsoll_wire::record::{PartnerMessages, UNKNOWN_PARTNER};
 
-use crate::message;
+use crate::call_plans::{CallPlan, Steps};
 use crate::stubs::Frame;
 
 mod numbering;
-
-/// A call of point-to-point communication that has returned.
-pub struct Exchange {
-    messages: Messages,
-    /// Number of the communicator, or 0 if the call has none.
-    communicator: u32,
-    /// Size of the message in bytes, computed from the call's count and datatype.
-    bytes: u64,
-    /// Whether the call returned MPI_SUCCESS.
-    succeeded: bool,
-}
 
 /// Lists the requests that a call may complete or free, before the call runs: MPI may overwrite
 /// their handles before it returns.
@@ -53,156 +42,202 @@ pub unsafe fn begin(frame: &Frame, messages: Messages, state: &mut State, facts:
         if count > MAX_LISTED {
             state.channels.miss_receive();
         }
-        let is_c = frame.is_c();
-        state.requests.list((0..count).map(|at| facts.listed_handle(list, at, is_c)));
+        let requests = &mut state.requests;
+        requests.begin_list();
+        let count = count.min(MAX_LISTED);
+        facts.each_listed_handle(list, count, frame.is_c(), |handle| requests.list(handle));
     }
 }
 
-/// Returns the description of the messages of a call that has returned.
+/// A call of point-to-point communication that has returned.
+pub struct Exchange<'c> {
+    pub frame: &'c Frame,
+    pub facts: &'c HandleFacts,
+    pub messages: &'static Messages,
+    /// Number of the communicator, or 0 if the call has none.
+    pub communicator: u32,
+    /// Slot of the call's region.
+    pub slot: u16,
+    /// Size of the message in bytes, computed from the call's count and datatype.
+    pub bytes: u64,
+    /// Duration of the call in ticks.
+    pub ticks: u64,
+    /// Time stamp counter at the return of the call.
+    pub left: u64,
+}
+
+/// Returns the number of the communicator of a call that has returned; 0 if the call has none.
 ///
 /// # Safety
-/// The frame belongs to a call that has just returned `result`; `messages` belongs to the call, and
-/// `bytes` is the size of its message.
+/// The frame belongs to a call with this plan that has succeeded.
 #[inline(always)]
-pub unsafe fn exchange(
-    frame: &Frame,
-    messages: Messages,
-    result: c_int,
-    bytes: u64,
-    facts: &HandleFacts,
-) -> Exchange {
-    // SAFETY: MPI has accepted the arguments if it has succeeded.
-    unsafe {
-        let succeeded = message::succeeded(frame, result);
-        let communicator = match messages.has_ranks() && succeeded {
-            true => message::communicator(frame, frame.entry()),
-            false => None,
-        };
-        let communicator = communicator.map_or(0, |communicator| facts.number(communicator));
-        Exchange { messages, communicator, bytes, succeeded }
+pub unsafe fn communicator(frame: &Frame, plan: &CallPlan, facts: &HandleFacts) -> u32 {
+    if !plan.has(Steps::HAS_RANKS) {
+        return 0;
     }
+    facts.number(match frame.is_c() {
+        // SAFETY: promised by the caller.
+        true => Named::C(unsafe { frame.argument(plan.communicator) }),
+        false => Named::Fortran(frame.noted.communicator),
+    })
 }
 
 /// Maximum number of completed requests that are handled in one pass.
 const MAX_AT_ONCE: usize = 8;
 
-/// Communication of a completed request.
-#[derive(Clone, Copy)]
-struct Completed {
-    /// The other end; `None` if there is no message.
-    partner: Option<u32>,
-    is_received: bool,
-}
-
-/// Numbers of completed requests that share the time of a call: those that received a message or,
-/// if there are none, those that sent one.
+/// Completed requests that received messages, or completed requests that sent messages.
 #[derive(Default)]
-struct Shares {
-    received: u64,
-    sent: u64,
+struct Completed {
+    /// Number of the requests.
+    all: u64,
+    /// Partners of the requests; a request without a message has none.
+    partners: [u32; MAX_AT_ONCE],
+    partner_count: usize,
 }
 
-impl Shares {
-    #[inline]
-    fn add(&mut self, is_received: bool) {
-        self.received += u64::from(is_received);
-        self.sent += u64::from(!is_received);
-    }
-
-    /// Returns the time of one request, of `ticks` in all.
-    #[inline]
-    fn each(&self, ticks: u64) -> u64 {
-        let sharers = if self.received > 0 { self.received } else { self.sent };
-        // Most calls complete few requests; a division takes longer than all else here.
-        match sharers {
-            0 | 1 => ticks,
-            2 => ticks / 2,
-            4 => ticks / 4,
-            several => ticks / several,
+impl Completed {
+    #[inline(always)]
+    fn add(&mut self, partner: Option<u32>) {
+        self.all += 1;
+        if let Some(partner) = partner {
+            self.partners[self.partner_count] = partner;
+            self.partner_count += 1;
         }
     }
 }
 
-/// A call that has returned, with its region's slot and its time in ticks.
-struct Returned<'c> {
-    frame: &'c Frame,
-    facts: &'c HandleFacts,
-    exchange: &'c Exchange,
-    slot: u16,
-    ticks: u64,
-    /// Time stamp counter at the return of the call.
-    left: u64,
-}
-
-/// Counts the messages of a call that has returned at `now`, and updates the requests that it
-/// started or completed.
-///
-/// # Safety
-/// As [`exchange`], which has returned `exchange` for this call; [`begin`] was called when the call
-/// began.
-#[inline(always)]
-pub unsafe fn finish(
-    frame: &Frame,
-    state: &mut State,
-    exchange: &Exchange,
-    facts: &HandleFacts,
-    now: u64,
-) {
-    if !exchange.succeeded {
-        return;
+/// Returns the time of each of several requests that share `ticks`.
+#[inline]
+fn share(ticks: u64, requests: u64) -> u64 {
+    // Most calls complete few requests; a division takes longer than all else here.
+    match requests {
+        0 | 1 => ticks,
+        2 => ticks / 2,
+        4 => ticks / 4,
+        several => ticks / several,
     }
-    let Some((slot, ticks)) = open_until(state, frame.return_slot(), now) else { return };
-    let returned = Returned { frame, facts, exchange, slot, ticks, left: now };
-    // SAFETY: promised by the caller.
-    unsafe { returned.book(state) };
-    state.channels.waited += ticks;
 }
 
-impl Returned<'_> {
+impl Exchange<'_> {
+    /// Counts the messages of the call. The most frequent calls have functions of their own, which
+    /// save few registers.
+    ///
     /// # Safety
-    /// As [`finish`].
-    unsafe fn book(&self, state: &mut State) {
+    /// The call has returned and has succeeded, and [`begin`] was called when it began.
+    #[inline(never)]
+    pub unsafe fn book(&self, state: &mut State) {
         use Messages::*;
-        let bytes = self.exchange.bytes;
-        // SAFETY: the call table gives the type of each argument, and the call has succeeded.
+        // SAFETY: promised by the caller.
         unsafe {
-            match self.exchange.messages {
-                Sends { to: word } => {
-                    if let Some(to) = self.rank(0, word) {
-                        self.meet(state, to, [1, bytes, 0], self.ticks);
-                        self.number_sent(state, to, word);
-                    }
+            match *self.messages {
+                Sends { to } => self.book_send(state, to),
+                Receives { from, status } => self.book_receive(state, [from, status]),
+                Exchanges { to, from, status } => self.book_exchange(state, to, [from, status]),
+                StartsToSend { to, request } => self.book_started_send(state, to, request),
+                StartsToReceive { from, request } => {
+                    self.book_started_receive(state, from, request);
                 }
-                Receives { from, status } => {
-                    if let Some(sender) = self.received(state, [from, status], 1) {
-                        self.number_received(state, sender, [from, status]);
-                    }
+                CompletesOne { flag: None, status, .. } => self.book_completed(state, 1, status),
+                CompletesAll { flag: None, statuses } => {
+                    self.book_completed(state, state.requests.listed(), statuses);
                 }
-                Probes { from, status } => drop(self.received(state, [from, status], 0)),
-                Exchanges { to: to_word, from: from_word, status } => {
-                    let to = self.rank(0, to_word);
-                    let from = self.found_source(from_word, status);
-                    match (to, from) {
-                        (Some(both), Some(from)) if both == from => {
-                            self.meet(state, both, [1, bytes, 1], self.ticks);
-                        }
-                        _ => {
-                            if let Some(to) = to {
-                                let ticks = if from.is_none() { self.ticks } else { 0 };
-                                self.meet(state, to, [1, bytes, 0], ticks);
-                            }
-                            if let Some(from) = from {
-                                self.meet(state, from, [0, 0, 1], self.ticks);
-                            }
-                        }
-                    }
+                _ => self.book_other(state),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::book`].
+    #[inline(never)]
+    unsafe fn book_send(&self, state: &mut State, to_word: u8) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            if let Some(to) = self.rank(0, to_word) {
+                self.meet(state, to, [1, self.bytes, 0], self.ticks);
+                self.number_sent(state, to, to_word);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::book`].
+    #[inline(never)]
+    unsafe fn book_receive(&self, state: &mut State, words: [u8; 2]) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            if let Some(sender) = self.received(state, words, 1) {
+                self.number_received(state, sender, words);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::book`].
+    #[inline(never)]
+    unsafe fn book_exchange(&self, state: &mut State, to_word: u8, words: [u8; 2]) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let to = self.rank(0, to_word);
+            let from = self.found_source(words[0], words[1]);
+            match (to, from) {
+                (Some(both), Some(from)) if both == from => {
+                    self.meet(state, both, [1, self.bytes, 1], self.ticks);
+                }
+                _ => {
                     if let Some(to) = to {
-                        self.number_sent(state, to, to_word);
+                        let ticks = if from.is_none() { self.ticks } else { 0 };
+                        self.meet(state, to, [1, self.bytes, 0], ticks);
                     }
                     if let Some(from) = from {
-                        self.number_received(state, from, [from_word, status]);
+                        self.meet(state, from, [0, 0, 1], self.ticks);
                     }
                 }
+            }
+            if let Some(to) = to {
+                self.number_sent(state, to, to_word);
+            }
+            if let Some(from) = from {
+                self.number_received(state, from, words);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::book`].
+    #[inline(never)]
+    unsafe fn book_started_send(&self, state: &mut State, to: u8, request: u8) {
+        // SAFETY: promised by the caller.
+        unsafe { self.start_active(state, request, self.started(Some(to), None)) };
+    }
+
+    /// # Safety
+    /// As [`Self::book`].
+    #[inline(never)]
+    unsafe fn book_started_receive(&self, state: &mut State, from: u8, request: u8) {
+        // SAFETY: promised by the caller.
+        unsafe { self.start_active(state, request, self.started(None, Some(from))) };
+    }
+
+    /// Counts the first `count` requests of the list, which are complete.
+    ///
+    /// # Safety
+    /// As [`Self::book`].
+    #[inline(never)]
+    unsafe fn book_completed(&self, state: &mut State, count: usize, statuses: u8) {
+        // SAFETY: promised by the caller.
+        unsafe { self.completed(state, count, statuses, |_, at| Some((at, at))) };
+    }
+
+    /// # Safety
+    /// As [`Self::book`].
+    #[inline(never)]
+    unsafe fn book_other(&self, state: &mut State) {
+        use Messages::*;
+        let bytes = self.bytes;
+        // SAFETY: the call table gives the type of each argument, and the call has succeeded.
+        unsafe {
+            match *self.messages {
+                Probes { from, status } => drop(self.received(state, [from, status], 0)),
                 Matches { from, message, status } => {
                     self.matched(state, message, [from, status]);
                 }
@@ -214,14 +249,9 @@ impl Returned<'_> {
                 Takes { status, .. } => self.took(state, status),
                 StartsToTake { request, .. } => {
                     let message = state.requests.listed_handle(0);
-                    let found = message.and_then(|message| state.requests.complete(message));
+                    let found =
+                        message.and_then(|message| state.requests.complete(message, |it| *it));
                     self.start(state, request, found.unwrap_or_default());
-                }
-                StartsToSend { to, request } => {
-                    self.start_active(state, request, self.started(Some(to), None));
-                }
-                StartsToReceive { from, request } => {
-                    self.start_active(state, request, self.started(None, Some(from)));
                 }
                 StartsToExchange { to, from, request } => {
                     self.start_active(state, request, self.started(Some(to), Some(from)));
@@ -251,14 +281,11 @@ impl Returned<'_> {
                 }
                 CompletesOne { flag, status, .. } => match flag {
                     Some(flag) if self.integer(flag) == 0 => self.looked(state),
-                    _ => self.completed(state, 1, status, |_, at| Some((at, at))),
+                    _ => self.book_completed(state, 1, status),
                 },
                 CompletesAll { flag, statuses } => match flag {
                     Some(flag) if self.integer(flag) == 0 => self.looked(state),
-                    _ => {
-                        let count = state.requests.listed();
-                        self.completed(state, count, statuses, |_, at| Some((at, at)));
-                    }
+                    _ => self.book_completed(state, state.requests.listed(), statuses),
                 },
                 CompletesAny { index, flag, status } => match flag {
                     Some(flag) if self.integer(flag) == 0 => self.looked(state),
@@ -288,11 +315,18 @@ impl Returned<'_> {
                 // A receive that completed before it could be cancelled is not counted as received.
                 Cancels { .. } => {
                     let handle = state.requests.listed_handle(0);
-                    let started = handle.and_then(|handle| state.requests.complete(handle));
+                    let started =
+                        handle.and_then(|handle| state.requests.complete(handle, |it| *it));
                     if let Some(started) = started {
                         self.lose_number(state, &started);
                     }
                 }
+                // These have functions of their own.
+                Sends { .. }
+                | Receives { .. }
+                | Exchanges { .. }
+                | StartsToSend { .. }
+                | StartsToReceive { .. } => {}
                 StartsOther => {
                     let request = self.frame.entry().arity - 1;
                     state.requests.remove(self.handle(request));
@@ -305,14 +339,14 @@ impl Returned<'_> {
     #[inline(always)]
     fn meet(&self, state: &mut State, partner: u32, counts: [u64; 3], waited: u64) {
         let [sent, bytes, received] = counts;
-        meet(state, self.slot, &PartnerMessages { partner, sent, bytes, received, waited });
+        meet(state, self.slot, PartnerMessages { partner, sent, bytes, received, waited });
     }
 
     /// Counts a message that the call has received, or only probed if `count` is 0. Returns its
     /// sender. `words` are the arguments with the source and the status.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     #[inline(always)]
     unsafe fn received(&self, state: &mut State, words: [u8; 2], count: u64) -> Option<u32> {
         // SAFETY: promised by the caller.
@@ -325,7 +359,7 @@ impl Returned<'_> {
     /// no message (MPI_PROC_NULL).
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     #[inline(always)]
     unsafe fn found_source(&self, from: u8, status: u8) -> Option<u32> {
         // SAFETY: promised by the caller.
@@ -357,7 +391,7 @@ impl Returned<'_> {
     /// Remembers the handle of a probed message (MPI_Mprobe), which a later call receives.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     unsafe fn matched(&self, state: &mut State, message: u8, words: [u8; 2]) {
         // SAFETY: promised by the caller.
         unsafe {
@@ -374,10 +408,11 @@ impl Returned<'_> {
     /// Counts a message received by its handle (MPI_Mrecv).
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     unsafe fn took(&self, state: &mut State, status: u8) {
         let message = state.requests.listed_handle(0);
-        let Some(found) = message.and_then(|message| state.requests.complete(message)) else {
+        let Some(found) = message.and_then(|message| state.requests.complete(message, |it| *it))
+        else {
             return self.meet(state, UNKNOWN_PARTNER, [0, 0, 1], self.ticks);
         };
         // SAFETY: promised by the caller.
@@ -393,7 +428,7 @@ impl Returned<'_> {
     /// the arguments with the destination and the source.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     #[inline(always)]
     unsafe fn started(&self, to: Option<u8>, from: Option<u8>) -> Started {
         // SAFETY: promised by the caller.
@@ -404,9 +439,9 @@ impl Returned<'_> {
             Started {
                 to: to.and_then(|word| self.rank(0, word)),
                 from: source,
-                bytes: self.exchange.bytes,
+                bytes: self.bytes,
                 tag: word.map_or(0, |word| self.tag(which, word)),
-                communicator: self.exchange.communicator,
+                communicator: self.communicator,
                 ..Started::default()
             }
         }
@@ -415,7 +450,7 @@ impl Returned<'_> {
     /// Counts and remembers the transfer that a request has started.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     #[inline(always)]
     unsafe fn start_active(&self, state: &mut State, request: u8, started: Started) {
         let mut started = Started { is_active: true, ..started };
@@ -430,12 +465,21 @@ impl Returned<'_> {
     /// Remembers the transfer that a request has started or will start.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     #[inline(always)]
     unsafe fn start(&self, state: &mut State, request: u8, started: Started) {
         // SAFETY: promised by the caller.
         let handle = unsafe { self.handle(request) };
-        match state.requests.insert(handle, started) {
+        if !state.requests.add(handle, started) {
+            let copy = started;
+            self.start_instead(state, handle, &copy);
+        }
+    }
+
+    /// Remembers the transfer of a request with a known handle, or that finds no room.
+    #[inline(never)]
+    fn start_instead(&self, state: &mut State, handle: u64, started: &Started) {
+        match state.requests.insert(handle, *started) {
             Inserted::Added => {}
             Inserted::Replaced(before) => self.number_replaced(state, &before),
             // A forgotten request may be a receive that takes its number when it is complete.
@@ -484,7 +528,7 @@ impl Returned<'_> {
     /// its index in the list and the index of its status.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     unsafe fn completed(
         &self,
         state: &mut State,
@@ -495,41 +539,72 @@ impl Returned<'_> {
         // SAFETY: promised by the caller.
         let statuses = unsafe { self.frame.argument(statuses) };
         if count > MAX_AT_ONCE {
-            // The messages are counted first, since the receives share the time of the call.
-            let mut shares = Shares::default();
-            for at in 0..count {
-                let listed = place(state, at).and_then(|it| state.requests.listed_handle(it.0));
-                let started = listed.and_then(|handle| state.requests.get(handle));
-                if let Some(started) = started.filter(|started| started.is_active) {
-                    shares.add(started.from.is_some());
-                }
-            }
-            for at in 0..count {
-                // SAFETY: the call has set the status of each request that is complete.
-                let ended =
-                    place(state, at).and_then(|it| unsafe { self.complete(state, it, statuses) });
-                if let Some(ended) = ended {
-                    self.meet_completed(state, &ended, &shares);
-                }
-            }
-            return;
-        }
-        let (mut ended, mut shares) = ([None; MAX_AT_ONCE], Shares::default());
-        for (at, ended) in ended.iter_mut().enumerate().take(count) {
-            let Some(places) = place(state, at) else { continue };
             // SAFETY: as above.
-            *ended = unsafe { self.complete(state, places, statuses) };
-            if let Some(ended) = ended {
-                shares.add(ended.is_received);
+            return unsafe { self.many_completed(state, count, statuses, place) };
+        }
+        let (mut received, mut sent) = (Completed::default(), Completed::default());
+        for at in 0..count {
+            let Some(places) = place(state, at) else { continue };
+            // SAFETY: the call has set the status of each request that is complete.
+            match unsafe { self.complete(state, places, statuses) } {
+                Some((true, partner)) => received.add(partner),
+                Some((false, partner)) => sent.add(partner),
+                None => {}
             }
         }
-        for ended in ended.iter().take(count).flatten() {
-            self.meet_completed(state, ended, &shares);
+        // A send rarely keeps a rank waiting.
+        if received.all > 0 {
+            let waited = share(self.ticks, received.all);
+            for partner in received.partners.iter().take(received.partner_count) {
+                self.meet(state, *partner, [0, 0, 1], waited);
+            }
+        } else {
+            let waited = share(self.ticks, sent.all);
+            for partner in sent.partners.iter().take(sent.partner_count) {
+                self.meet(state, *partner, [0, 0, 0], waited);
+            }
+        }
+    }
+
+    /// Like [`Self::completed`], for many requests: they are counted first, and then completed.
+    ///
+    /// # Safety
+    /// As [`Self::completed`]; `statuses` is the address of the statuses.
+    #[inline(never)]
+    unsafe fn many_completed(
+        &self,
+        state: &mut State,
+        count: usize,
+        statuses: usize,
+        place: impl Fn(&State, usize) -> Option<(usize, usize)>,
+    ) {
+        let (mut received, mut sent) = (0, 0);
+        for at in 0..count {
+            let listed = place(state, at).and_then(|it| state.requests.listed_handle(it.0));
+            let started = listed.and_then(|handle| state.requests.get(handle));
+            if let Some(started) = started.filter(|started| started.is_active) {
+                received += u64::from(started.from.is_some());
+                sent += u64::from(started.from.is_none());
+            }
+        }
+        for at in 0..count {
+            // SAFETY: the call has set the status of each request that is complete.
+            let ended =
+                place(state, at).and_then(|it| unsafe { self.complete(state, it, statuses) });
+            match ended {
+                Some((true, Some(partner))) => {
+                    self.meet(state, partner, [0, 0, 1], share(self.ticks, received));
+                }
+                Some((false, Some(partner))) if received == 0 => {
+                    self.meet(state, partner, [0, 0, 0], share(self.ticks, sent));
+                }
+                _ => {}
+            }
         }
     }
 
     /// Takes note that a request is complete: its index in the list, and the index of its status.
-    /// Returns its communication; `None` if the request is not followed.
+    /// Returns whether it received, and its partner; `None` if the request is not followed.
     ///
     /// # Safety
     /// As [`Self::completed`].
@@ -539,29 +614,49 @@ impl Returned<'_> {
         state: &mut State,
         (listed, status): (usize, usize),
         statuses: usize,
-    ) -> Option<Completed> {
+    ) -> Option<(bool, Option<u32>)> {
         let handle = state.requests.listed_handle(listed)?;
-        let started = state.requests.complete(handle)?;
-        let (is_received, partner) = match started.from {
+        let (is_received, partner, to_note) = state.requests.complete(handle, |started| {
+            // Few messages are exemplary, or have a sender that only the status names.
+            let (is_received, partner) = match started.from {
+                Some(Source::Rank(from)) => (true, Some(from)),
+                Some(Source::Any(_)) => return (true, None, Some(*started)),
+                None => (false, started.to),
+            };
+            let is_numbered = started.numbering != Numbering::None;
+            (is_received, partner, if is_numbered { Some(*started) } else { None })
+        })?;
+        let partner = match to_note {
             // SAFETY: promised by the caller.
-            Some(from) => (true, unsafe { self.resolved(from, statuses, status) }),
-            None => (false, started.to),
+            Some(started) => unsafe { self.note_completed(state, &started, statuses, status) },
+            None => partner,
         };
-        if let Some(partner) = partner {
-            // SAFETY: as above.
-            unsafe { self.number_completed(state, (&started, partner), statuses, status) };
-        }
-        Some(Completed { partner, is_received })
+        Some((is_received, partner))
     }
 
-    /// Counts a completed message with its share of the call's time.
-    #[inline(always)]
-    fn meet_completed(&self, state: &mut State, ended: &Completed, shares: &Shares) {
-        let Completed { partner: Some(partner), is_received } = *ended else { return };
-        if is_received {
-            self.meet(state, partner, [0, 0, 1], shares.each(self.ticks));
-        } else if shares.received == 0 {
-            self.meet(state, partner, [0, 0, 0], shares.each(self.ticks));
+    /// Returns the partner of a completed request, and numbers its message.
+    ///
+    /// # Safety
+    /// As [`Self::complete`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn note_completed(
+        &self,
+        state: &mut State,
+        started: &Started,
+        statuses: usize,
+        status: usize,
+    ) -> Option<u32> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let partner = match started.from {
+                Some(from) => self.resolved(from, statuses, status),
+                None => started.to,
+            };
+            if let Some(partner) = partner {
+                self.number_completed(state, (started, partner), statuses, status);
+            }
+            partner
         }
     }
 
@@ -569,7 +664,7 @@ impl Returned<'_> {
     /// [`Messages::ranks`] names. `None` means MPI_PROC_NULL.
     ///
     /// # Safety
-    /// As [`finish`]; `word` is that argument.
+    /// As [`Self::book`]; `word` is that argument.
     #[inline(always)]
     unsafe fn rank(&self, which: usize, word: u8) -> Option<u32> {
         // SAFETY: promised by the caller.
@@ -577,20 +672,20 @@ impl Returned<'_> {
         if rank < 0 {
             return None;
         }
-        Some(self.facts.world_rank(self.exchange.communicator, rank).unwrap_or(UNKNOWN_PARTNER))
+        Some(self.facts.world_rank(self.communicator, rank).unwrap_or(UNKNOWN_PARTNER))
     }
 
     /// Returns the source of the message that the call receives, as its argument `word` gives it;
     /// `None` means MPI_PROC_NULL.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     #[inline(always)]
     unsafe fn source(&self, word: u8) -> Option<Source> {
         // SAFETY: promised by the caller.
         unsafe {
             if self.facts.is_any_source(self.rank_argument(1, word)) {
-                return Some(Source::Any(self.exchange.communicator));
+                return Some(Source::Any(self.communicator));
             }
             self.rank(1, word).map(Source::Rank)
         }
@@ -610,7 +705,7 @@ impl Returned<'_> {
     /// Returns the handle that an argument points to.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     #[inline(always)]
     unsafe fn handle(&self, word: u8) -> u64 {
         // SAFETY: promised by the caller.
@@ -620,7 +715,7 @@ impl Returned<'_> {
     /// Returns the value of a count argument, at least 1.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     unsafe fn number(&self, word: u8) -> u64 {
         let number = match self.frame.is_c() {
             // SAFETY: promised by the caller.
@@ -633,7 +728,7 @@ impl Returned<'_> {
     /// Returns the integer that an argument points to, in C and in Fortran.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     unsafe fn integer(&self, word: u8) -> c_int {
         // SAFETY: promised by the caller. The argument points to a result of the call; Fortran
         // logicals are integers, and false is 0.
@@ -644,7 +739,7 @@ impl Returned<'_> {
     /// the call's list of indices; `None` if the entry is MPI_UNDEFINED.
     ///
     /// # Safety
-    /// As [`finish`].
+    /// As [`Self::book`].
     unsafe fn index(&self, state: &State, word: u8, at: usize) -> Option<usize> {
         // SAFETY: promised by the caller.
         let index = unsafe { *(self.frame.argument(word) as *const c_int).add(at) };

@@ -125,19 +125,28 @@ impl Frame {
     ///
     /// # Safety
     /// The call has more than `index` arguments.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn argument(&self, index: u8) -> usize {
-        let index = usize::from(index);
-        match self.registers.get(index) {
-            Some(word) => *word,
-            // SAFETY: the body keeps this frame directly below the caller's words, and the caller
-            // promises that there are enough of them.
-            None => unsafe {
-                (&raw const self.return_address).add(1).cast::<usize>().add(index - 6).read()
-            },
-        }
+        let place = PLACES[usize::from(index) % PLACES.len()];
+        // SAFETY: the body keeps this frame directly below the caller's words, and the caller
+        // promises that there are enough of them.
+        unsafe { (&raw const *self).cast::<usize>().add(usize::from(place)).read() }
     }
 }
+
+/// Places of argument words, counted in words from the begin of a [`Frame`]. The frame begins with
+/// the first six, and the others lie above the return address.
+static PLACES: [u8; 32] = {
+    let above = (offset_of!(Frame, return_address) / size_of::<usize>() + 1) as u8;
+    let mut places = [0; 32];
+    let mut index = 0;
+    while index < places.len() {
+        let word = index as u8;
+        places[index] = if word < 6 { word } else { above + word - 6 };
+        index += 1;
+    }
+    places
+};
 
 /// Returns the call that a stub's code names.
 #[inline]

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_agent::regions::lock_holders::{LockId, begin_lock_wait, end_lock_wait};
-use plimsoll_agent::regions::{self, CallKind, Entry, declared};
+use plimsoll_agent::regions::{self, CallKind, Entry, declared, open_until};
 use plimsoll_agent::thread_state::State;
-use plimsoll_calls::messages::{Messages, messages};
-use plimsoll_calls::requests::may_complete;
-use plimsoll_calls::{CALLS, Call, CallClass, CallId, Provider, id_of};
+use plimsoll_calls::{CALLS, Call, CallClass, CallId, id_of};
 use plimsoll_comm::mpi::Members;
 use plimsoll_wire::clock_anchor::ticks;
 use plimsoll_wire::sync_id::{SyncScope, is_recorded};
 
+use crate::call_plans::{CallPlan, Steps};
 use crate::guard::guarded;
+use crate::partners::Exchange;
 use crate::stubs::{Entered, Frame, call_of, symbol_variant_of};
 use crate::this_thread::this_thread;
 use crate::{gomp, job, message, outlined_tasks, partners, real, synchronisations};
@@ -86,50 +86,36 @@ fn measure(
     symbol_variant: usize,
     enter: impl Fn(&Observed, &mut State, &Entry) -> bool,
 ) -> Option<usize> {
-    if [COMM_FREE, COMM_DISCONNECT, WIN_FREE, FILE_CLOSE].contains(&call) {
+    let plan = CallPlan::of(call);
+    if plan.has(Steps::FREES) {
         // SAFETY: the call has just begun.
-        let members = |facts| unsafe { synchronisations::about_to_free(frame, facts) };
-        frame.freed = job::handle_facts().map_or(Members::NONE, members);
-        job::members_freed();
-    } else if call == TYPE_FREE {
-        job::datatype_freed();
-    } else if may_complete(call)
+        unsafe { about_to_free(frame, call) };
+    } else if plan.has(Steps::COMPLETES)
         && let Some(facts) = job::handle_facts()
         && facts.has_pending()
     {
-        // SAFETY: the call has just begun.
+        // SAFETY: as above.
         unsafe { message::completes(frame, facts) };
-    } else if call == REQUEST_FREE
-        && let Some(facts) = job::handle_facts()
-        && facts.has_prepared()
-    {
-        // SAFETY: the call has just begun.
-        unsafe { message::frees(frame, facts) };
     }
     let (block, observed) = this_thread()?;
-    let descriptor = if reads_descriptor(call) {
+    let descriptor = if plan.has(Steps::READS_DESCRIPTOR) {
         // SAFETY: such calls have a descriptor as their first argument.
         unsafe { frame.argument(0) as i32 }
     } else {
         -1
     };
     let entry = frame.begun(call, descriptor);
-    let completing = messages(call).filter(|messages| messages.completes().is_some());
-    let followed = match completing {
-        Some(messages) if PARTNERS.load(Ordering::Relaxed) => {
-            job::handle_facts().map(|facts| (messages, facts))
-        }
-        _ => None,
-    };
+    let lists_requests = plan.has(Steps::ENDS_REQUESTS) && PARTNERS.load(Ordering::Relaxed);
+    let facts = if lists_requests { job::handle_facts() } else { None };
     let is_measured = block.enter(|state| {
         let is_measured = enter(observed, state, &entry);
         if is_measured && symbol_variant != 0 {
             // SAFETY: a Fortran call of this function.
             frame.noted = unsafe { message::note(frame) };
         }
-        if let (true, Some((messages, facts))) = (is_measured, followed) {
+        if let (true, Some(facts)) = (is_measured, facts) {
             // SAFETY: the call has just begun.
-            unsafe { partners::begin(frame, messages, state, facts) };
+            unsafe { partners::begin(frame, plan.messages, state, facts) };
         }
         is_measured
     });
@@ -143,6 +129,30 @@ fn measure(
         words += 1 + entry.text;
     }
     Some(1 + usize::from(words).saturating_sub(6))
+}
+
+/// Takes note of the handles that a call is about to free.
+///
+/// # Safety
+/// The call has [`Steps::FREES`] and has just begun.
+#[cold]
+#[inline(never)]
+unsafe fn about_to_free(frame: &mut Frame, call: CallId) {
+    match call {
+        TYPE_FREE => job::datatype_freed(),
+        REQUEST_FREE => {
+            if let Some(facts) = job::handle_facts().filter(|facts| facts.has_prepared()) {
+                // SAFETY: promised by the caller.
+                unsafe { message::frees(frame, facts) };
+            }
+        }
+        _ => {
+            // SAFETY: promised by the caller.
+            let members = |facts| unsafe { synchronisations::about_to_free(frame, facts) };
+            frame.freed = job::handle_facts().map_or(Members::NONE, members);
+            job::members_freed();
+        }
+    }
 }
 
 /// Called by a stub after the real call, with its result.
@@ -161,31 +171,29 @@ pub unsafe extern "C" fn leave(frame: &Frame, result: isize) {
 #[inline(always)]
 unsafe fn note_return(frame: &Frame, result: isize) {
     let now = ticks();
-    let entry = frame.entry();
-    let mpi = entry.provider == Provider::Mpi;
-    let kind = kind_of(entry);
-    let (mut bytes, mut scope, mut exchange) = (0, None, None);
-    let facts = if mpi { job::handle_facts() } else { None };
-    if mpi {
-        let messages = messages(frame.call());
-        let result = result as c_int;
-        if let Some(facts) = facts {
-            // SAFETY: the call has returned, and its arguments have the types in the table.
-            unsafe {
-                bytes = message::finished(frame, result, facts, &mut scope);
-                if let Some(messages) = messages
-                    && PARTNERS.load(Ordering::Relaxed)
-                {
-                    exchange = Some(partners::exchange(frame, messages, result, bytes, facts));
-                }
+    let plan = CallPlan::of(frame.call());
+    let is_mpi = plan.has(Steps::MPI);
+    let (mut bytes, mut scope, mut exchanged) = (0, None, None);
+    if is_mpi && let Some(facts) = job::handle_facts() {
+        // SAFETY: the call has returned, and its arguments have the types in the table.
+        unsafe {
+            let succeeded = message::succeeded(frame, result as c_int);
+            bytes = message::finished(frame, plan, succeeded, facts, &mut scope);
+            if plan.has(Steps::HAS_PARTNERS) && succeeded && PARTNERS.load(Ordering::Relaxed) {
+                exchanged = Some((facts, partners::communicator(frame, plan, facts), bytes));
             }
         }
-        if messages.is_some_and(Messages::only_prepares) {
+        if plan.has(Steps::ONLY_PREPARES) {
             bytes = 0;
         }
-    } else if entry.count.is_some() && result > 0 {
+    } else if plan.has(Steps::RETURNS_BYTES) && result > 0 {
         bytes = result as u64;
     }
+    let kind = match () {
+        () if is_mpi => CallKind::Mpi,
+        () if plan.has(Steps::RUNTIME) => kind_of(frame.entry()),
+        () => CallKind::Other,
+    };
     let Some(observed) = observed_process::current() else { return };
     // A synchronisation without a record of its own is counted like any other call.
     let scope = scope.as_ref().filter(|scope| match scope {
@@ -195,16 +203,32 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     // SAFETY: the block is the calling thread's.
     if let Some(block) = unsafe { plimsoll_agent::tls::get().as_ref() } {
         block.enter(|state| {
-            if let (Some(exchange), Some(facts)) = (&exchange, facts) {
-                // SAFETY: the call has returned, and began as above.
-                unsafe { partners::finish(frame, state, exchange, facts, now) };
+            if let Some((facts, communicator, bytes)) = exchanged
+                && let Some((slot, ticks)) = open_until(state, frame.return_slot(), now)
+            {
+                let messages = &plan.messages;
+                let exchange = Exchange {
+                    frame,
+                    facts,
+                    messages,
+                    communicator,
+                    slot,
+                    bytes,
+                    ticks,
+                    left: now,
+                };
+                // SAFETY: the call has succeeded, and began as above.
+                unsafe { exchange.book(state) };
+                state.channels.waited += ticks;
             }
-            if let (CallKind::Lock, Some(lock)) = (kind, lock_of(frame)) {
+            if kind == CallKind::Lock
+                && let Some(lock) = lock_of(frame)
+            {
                 end_lock_wait(state, lock, frame.return_slot(), now);
             }
             regions::exit(observed, state, frame.return_slot(), now, bytes, scope, kind);
         });
-        if mpi && declared::exist() {
+        if is_mpi && declared::exist() {
             // SAFETY: the call has just returned.
             unsafe { synchronisations::begin_declared(frame, block, observed, result) };
         }
@@ -216,20 +240,15 @@ unsafe fn note_return(frame: &Frame, result: isize) {
 }
 
 const COMM_CREATE_FROM_GROUP: CallId = id_of("MPI_Comm_create_from_group");
-const COMM_FREE: CallId = id_of("MPI_Comm_free");
-const COMM_DISCONNECT: CallId = id_of("MPI_Comm_disconnect");
-const WIN_FREE: CallId = id_of("MPI_Win_free");
-const FILE_CLOSE: CallId = id_of("MPI_File_close");
 const REQUEST_FREE: CallId = id_of("MPI_Request_free");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");
 
+/// Returns the kind of a call of the OpenMP runtime.
 fn kind_of(call: &Call) -> CallKind {
-    match (call.provider, call.class) {
-        (Provider::Mpi, _) => CallKind::Mpi,
-        (Provider::Gomp, CallClass::TeamLock) => CallKind::Lock,
-        (Provider::Gomp, CallClass::TaskCreation) => CallKind::Other,
-        (Provider::Gomp, _) => CallKind::Barrier,
-        _ => CallKind::Other,
+    match call.class {
+        CallClass::TeamLock => CallKind::Lock,
+        CallClass::TaskCreation => CallKind::Other,
+        _ => CallKind::Barrier,
     }
 }
 
@@ -253,24 +272,6 @@ const GOMP_ATOMIC: CallId = id_of("GOMP_atomic_start");
 const GOMP_ORDERED: CallId = id_of("GOMP_ordered_start");
 const OMP_SET_LOCK: CallId = id_of("omp_set_lock");
 const OMP_SET_NEST_LOCK: CallId = id_of("omp_set_nest_lock");
-
-/// Returns whether the label of a call depends on the kind of file behind its descriptor.
-fn reads_descriptor(call: CallId) -> bool {
-    static READERS: [bool; CALLS.len() + 1] = {
-        let mut readers = [false; CALLS.len() + 1];
-        let mut at = 0;
-        while at < CALLS.len() {
-            let entry = &CALLS[at];
-            let io =
-                matches!(entry.class, CallClass::Io) && matches!(entry.provider, Provider::Libc);
-            // msync takes an address.
-            readers[at + 1] = io && at + 1 != id_of("msync") as usize;
-            at += 1;
-        }
-        readers
-    };
-    READERS[usize::from(call)]
-}
 
 /// Runs a wait of Plimsoll for all ranks as a measured call of the application; used by a hook that
 /// implements the call.

@@ -86,25 +86,49 @@ fn candidates(first: usize) -> impl Iterator<Item = usize> + use<> {
 }
 
 /// Returns the candidate slot with a call path that is still on the stack, compared word by word.
-#[inline]
-pub(super) fn find(state: &State, entry: &Entry) -> Option<usize> {
+#[inline(always)]
+pub(super) fn find(state: &mut State, entry: &Entry) -> Option<usize> {
     if entry.return_slot < state.stack_bounds.0 || entry.return_slot >= state.stack_bounds.1 {
         return find_elsewhere(state, entry);
     }
-    candidates(hash(entry)).find(|at| {
-        let slot = &state.regions.slots[*at];
-        let path = state.regions.path(*at);
-        slot.call & !STREAM == entry.call
-            && slot.on_stack
-            && slot.graft == state.graft
-            && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
-            && path.iter().rev().all(|frame| {
-                // SAFETY: the slot says that the place lies on the thread's own stack, between the
-                // call's, which is this one's, and the stack's upper end.
-                let word = unsafe { *(frame.return_slot as *const u64) };
-                word == frame.address || mark_stubs::original(word) == frame.address
-            })
-    })
+    let first = hash(entry) % MAX_SLOTS;
+    let probable = (first + usize::from(state.regions.last_found[first])) % MAX_SLOTS;
+    if stands(state, entry, probable) {
+        return Some(probable);
+    }
+    find_other(state, entry, first)
+}
+
+/// Like [`find`], for a call path that is not in the candidate slot found last.
+#[inline(never)]
+fn find_other(state: &mut State, entry: &Entry, first: usize) -> Option<usize> {
+    let slot = |candidate: u8| (first + usize::from(candidate)) % MAX_SLOTS;
+    let found = (0..PROBES as u8).find(|candidate| stands(state, entry, slot(*candidate)))?;
+    state.regions.last_found[first] = found;
+    Some(slot(found))
+}
+
+/// Returns whether the call path of a slot is that of a call on the thread's own stack.
+#[inline(always)]
+fn stands(state: &State, entry: &Entry, at: usize) -> bool {
+    let slot = &state.regions.slots[at];
+    let path = state.regions.path(at);
+    slot.call & !STREAM == entry.call
+        && slot.on_stack
+        && slot.graft == state.graft
+        && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
+        && path.iter().rev().all(|frame| {
+            // SAFETY: the slot says that the place lies on the thread's own stack, between the
+            // call's, which is this one's, and the stack's upper end.
+            let word = unsafe { *(frame.return_slot as *const u64) };
+            word == frame.address || is_marked(word, frame.address)
+        })
+}
+
+/// Returns whether a word is the mark that replaces a return address. Out of line: few are marked.
+#[inline(never)]
+fn is_marked(word: u64, address: u64) -> bool {
+    mark_stubs::original(word) == address
 }
 
 /// Like [`find`], for a stack other than the thread's own: the places of an old path may be

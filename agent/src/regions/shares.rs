@@ -32,6 +32,18 @@ pub struct CallTimes {
     pub mpi: u64,
 }
 
+impl CallTimes {
+    /// Returns the times since `before`.
+    #[inline]
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            barrier: self.barrier.wrapping_sub(before.barrier),
+            lock: self.lock.wrapping_sub(before.lock),
+            mpi: self.mpi.wrapping_sub(before.mpi),
+        }
+    }
+}
+
 /// Team of an instance of a parallel region, on the stack of the thread that makes the region.
 #[repr(C, align(16))]
 pub struct Team {
@@ -49,6 +61,10 @@ pub struct Team {
     path: PathKey,
     /// Slot of that path, unless the slot has been evicted since.
     slot: usize,
+    /// Times of the primary thread when the region began.
+    before: CallTimes,
+    /// Share of an outer region that the primary had executed last when the region began.
+    outer_share: LastShare,
     /// Number of threads; 0 until the primary has begun its share.
     threads: AtomicU32,
     /// Largest work of the threads that share the last entry of `shares`.
@@ -194,6 +210,8 @@ pub unsafe fn begin_region(
         (&raw mut (*team).entry).write(*entry);
         (&raw mut (*team).path).write(state.regions.slots[slot].path_key);
         (&raw mut (*team).slot).write(slot);
+        (&raw mut (*team).before).write(state.call_times);
+        (&raw mut (*team).outer_share).write(state.regions.last_share);
         (&raw mut (*team).threads).write(AtomicU32::new(0));
         (&raw mut (*team).folded_work).write(AtomicU64::new(0));
         let last = &raw const (*team).shares[FIRST_FOLDED];
@@ -212,14 +230,20 @@ pub fn begin_share(
     runtime: &impl Runtime,
 ) -> Share {
     let outer = state.graft;
-    let (number, begun);
-    if core::ptr::eq(block, team.primary) {
+    let is_primary = core::ptr::eq(block, team.primary);
+    let number = if is_primary {
         let threads = runtime.threads();
         team.threads.store(threads, Ordering::Relaxed);
-        // Alone, a thread waits for no other to begin.
-        (number, begun) = (0, if threads > 1 { ticks() } else { team.entry.ticks });
+        if threads <= 1 {
+            // Alone, a thread works from the begin of the region to its end.
+            return Share::UNMEASURED;
+        }
+        0
     } else {
-        (number, begun) = (runtime.thread_number(), ticks());
+        runtime.thread_number()
+    };
+    let begun = ticks();
+    if !is_primary {
         end_idle(observed, state, begun);
         state.graft = team.path;
     }
@@ -279,20 +303,15 @@ pub unsafe fn end_share(
 ) {
     // SAFETY: the primary leaves the region, and with it the team, after this share has ended.
     let team = unsafe { &*share.team };
-    let CallTimes { barrier, lock, mpi } = state.call_times;
-    let barrier = barrier.wrapping_sub(share.before.barrier);
-    let lock = lock.wrapping_sub(share.before.lock);
-    let is_primary = core::ptr::eq(block, team.primary);
-    let is_alone = is_primary && team.threads.load(Ordering::Relaxed) <= 1;
-    // The clock is most of the cost. Alone, a thread works until the region ends.
-    let now = if is_alone { share.begun } else { ticks() };
+    let CallTimes { barrier, lock, mpi } = state.call_times.since(&share.before);
+    let now = ticks();
     let duration = now.saturating_sub(share.begun);
     let totals = ShareTotals {
         count: 1,
         work: duration.saturating_sub(barrier).saturating_sub(lock),
         barrier,
         lock,
-        mpi: mpi.wrapping_sub(share.before.mpi),
+        mpi,
     };
     let number = share.number as usize;
     if number < FIRST_FOLDED {
@@ -304,9 +323,9 @@ pub unsafe fn end_share(
     state.graft = share.outer;
     state.regions.last_share =
         LastShare { team: share.team, number: share.number, path: team.path };
-    if !is_primary {
+    if !core::ptr::eq(block, team.primary) {
         begin_idle(observed, state, &Entry { ticks: now, ..*from }, idle);
-    } else if !is_alone {
+    } else {
         let entry = Entry { ticks: now, ..team.entry };
         let slot = team.kept_slot(state);
         let how = slot.map_or(Measured::ByPath, Measured::Through);
@@ -336,6 +355,8 @@ pub fn end_region(
     if threads == 1 {
         return end_alone(observed, state, team, runtime, elapsed);
     }
+    // Tasks may make regions while their thread waits for the end of an outer one.
+    state.regions.last_share = team.outer_share;
     let return_slot = team.entry.return_slot;
     let Some((slot, _)) = open_until(state, return_slot, ticks) else {
         add_owned(&state.area().thread.unmeasured_regions, 1);
@@ -378,13 +399,13 @@ fn end_alone(
     };
     add_owned(&state.area().thread.calls, 1);
     count(state, slot, 0, 0);
-    let share = team.shares[0].read();
-    let work = elapsed.saturating_sub(share.barrier).saturating_sub(share.lock);
+    let CallTimes { barrier, lock, mpi } = state.call_times.since(&team.before);
+    let work = elapsed.saturating_sub(barrier).saturating_sub(lock);
     let counters = region_counters(observed, state, slot as u16, team, runtime);
     // SAFETY: the area stays mapped as long as the state.
     let Some(counters) = counters.map(|it| unsafe { &*it }) else { return };
     counters.add(1, elapsed, work, work);
-    counters.add_share(0, &ShareTotals { work, ..share });
+    counters.add_share(0, &ShareTotals { count: 1, work, barrier, lock, mpi });
 }
 
 /// Returns the entry of a slot in the table of regions, and begins it if there is none.

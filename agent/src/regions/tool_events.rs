@@ -401,6 +401,9 @@ pub fn end_share(
     let Some(open) = state.regions.tool.share().filter(|open| !open.has_ended) else { return };
     open.has_ended = true;
     let share = open.share;
+    if !share.is_measured() {
+        return;
+    }
     let from = callback_at(place, OPENMP_IDLE, 0);
     // SAFETY: the share was begun on this thread. The region has not ended: its end waits for this
     // thread.

@@ -13,13 +13,13 @@ use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::tag_after;
 use plimsoll_wire::record::UNKNOWN_PARTNER;
 
-use super::Returned;
+use super::Exchange;
 
-impl Returned<'_> {
+impl Exchange<'_> {
     /// Numbers a message to `to` that the call has sent.
     ///
     /// # Safety
-    /// As [`super::finish`]; `word` is the argument with the destination.
+    /// As [`Exchange::book`]; `word` is the argument with the destination.
     #[inline(always)]
     pub(super) unsafe fn number_sent(&self, state: &mut State, to: u32, word: u8) {
         // SAFETY: promised by the caller.
@@ -33,7 +33,7 @@ impl Returned<'_> {
     /// Numbers a message from `from` that the call has received.
     ///
     /// # Safety
-    /// As [`super::finish`]; `words` are the arguments with the source and the status.
+    /// As [`Exchange::book`]; `words` are the arguments with the source and the status.
     #[inline(always)]
     pub(super) unsafe fn number_received(&self, state: &mut State, from: u32, words: [u8; 2]) {
         // SAFETY: promised by the caller.
@@ -68,7 +68,7 @@ impl Returned<'_> {
     /// Numbers the message of a request that the call has started.
     ///
     /// # Safety
-    /// As [`super::finish`].
+    /// As [`Exchange::book`].
     #[inline(always)]
     pub(super) unsafe fn number_started(&self, state: &mut State, started: &mut Started) {
         started.posted = self.entered();
@@ -104,10 +104,10 @@ impl Returned<'_> {
     /// Numbers the sent message of a request that also receives. That message is not recorded.
     ///
     /// # Safety
-    /// As [`super::finish`].
+    /// As [`Exchange::book`].
     #[cold]
     unsafe fn skip_sent_part(&self, state: &mut State, to: u32) {
-        let Some(word) = self.exchange.messages.ranks()[0] else { return };
+        let Some(word) = self.messages.ranks()[0] else { return };
         // SAFETY: promised by the caller.
         let tag = unsafe { self.tag(0, word) };
         self.next(state, self.channel(Direction::Sent, to, tag));
@@ -117,7 +117,7 @@ impl Returned<'_> {
     /// other end, and the status stands at index `at` of `statuses`.
     ///
     /// # Safety
-    /// As [`super::finish`].
+    /// As [`Exchange::book`].
     #[inline(always)]
     pub(super) unsafe fn number_completed(
         &self,
@@ -181,7 +181,7 @@ impl Returned<'_> {
 
     #[inline(always)]
     fn channel(&self, direction: Direction, partner: u32, tag: c_int) -> Channel {
-        Channel { direction, partner, communicator: self.exchange.communicator, tag }
+        Channel { direction, partner, communicator: self.communicator, tag }
     }
 
     /// Takes the next number of a channel. Its tag is negative if unknown.
@@ -235,7 +235,7 @@ impl Returned<'_> {
     /// argument with the rank. Negative for MPI_ANY_TAG.
     ///
     /// # Safety
-    /// As [`super::finish`].
+    /// As [`Exchange::book`].
     #[inline(always)]
     pub(super) unsafe fn tag(&self, which: usize, word: u8) -> c_int {
         match self.frame.is_c() {

@@ -124,6 +124,9 @@ pub enum Named {
 /// Facts about handles.
 pub struct HandleFacts {
     library: Arc<Library>,
+    /// Bits of an argument word that hold the handle: for ABIs with int handles the upper half of
+    /// the word is undefined.
+    handle_mask: Handle,
     members: Memory,
     windows: Memory,
     files: Memory,
@@ -158,6 +161,7 @@ impl HandleFacts {
     /// MPI_Init, or a communicator of the same ranks that outlives this store.
     pub fn new(library: Arc<Library>, world: Option<Handle>) -> Self {
         Self {
+            handle_mask: if library.abi == Abi::Mpich { u32::MAX as Handle } else { Handle::MAX },
             world,
             members: Memory::new(),
             windows: Memory::new(),
@@ -553,8 +557,20 @@ impl HandleFacts {
     }
 
     /// Returns the number of a communicator, which must be valid, for [`Self::world_rank`].
-    #[inline]
+    #[inline(always)]
     pub fn number(&self, communicator: Named) -> u32 {
+        let known = match communicator {
+            Named::C(word) => self.numbers.at_first(self.handle(word)),
+            Named::Fortran(integer) => self.fortran_numbers.at_first(integer as u32 as usize),
+        };
+        match known {
+            Some(number) => number,
+            None => self.look_up_number(communicator),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up_number(&self, communicator: Named) -> u32 {
         match communicator {
             Named::C(word) => {
                 let handle = self.handle(word);
@@ -685,6 +701,35 @@ impl HandleFacts {
         }
     }
 
+    /// Calls `with` with each of `count` handles of a list, as [`Self::listed_handle`] returns it.
+    ///
+    /// # Safety
+    /// The list must have at least `count` elements.
+    #[inline(always)]
+    pub unsafe fn each_listed_handle(
+        &self,
+        list: usize,
+        count: usize,
+        is_c: bool,
+        mut with: impl FnMut(u64),
+    ) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match Layout::new(self.library.abi, is_c) {
+                Layout::Integer => {
+                    let list = list as *const u32;
+                    (0..count).for_each(|at| {
+                        with(u64::from(list.add(at).read_unaligned()) | FORTRAN_HANDLE)
+                    });
+                }
+                Layout::Word => {
+                    let list = list as *const Handle;
+                    (0..count).for_each(|at| with(list.add(at).read_unaligned() as u64));
+                }
+            }
+        }
+    }
+
     /// Returns the bytes of one element of the datatype at an index of a list.
     ///
     /// # Safety
@@ -752,10 +797,10 @@ impl HandleFacts {
         self.fortran_sizes.clear();
     }
 
-    /// Returns the handle in an argument word: for ABIs with int handles the upper half of the word
-    /// is undefined.
+    /// Returns the handle in an argument word.
+    #[inline(always)]
     fn handle(&self, word: Handle) -> Handle {
-        if self.library.abi == Abi::Mpich { word as u32 as Handle } else { word }
+        word & self.handle_mask
     }
 }
 

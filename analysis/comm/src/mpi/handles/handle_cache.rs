@@ -22,18 +22,24 @@ impl Memory {
 
     #[inline(always)]
     pub(super) fn get(&self, handle: Handle, ask: impl FnOnce() -> u32) -> u32 {
-        let folded = handle as u64 & 0xffff_ffff ^ handle as u64 >> 32;
-        let first = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
-        let known = self.0[first].load(Ordering::Relaxed);
-        if known & 0xffff_ffff == folded && known != 0 {
-            return (known >> 32) as u32;
+        match self.at_first(handle) {
+            Some(value) => value,
+            None => self.search(handle, ask),
         }
-        self.search(folded, first, ask)
+    }
+
+    /// Returns the value of a handle that is at its first place; `None` if it is not there.
+    #[inline(always)]
+    pub(super) fn at_first(&self, handle: Handle) -> Option<u32> {
+        let (folded, first) = folded(handle);
+        let known = self.0[first].load(Ordering::Relaxed);
+        (known & 0xffff_ffff == folded && known != 0).then_some((known >> 32) as u32)
     }
 
     /// Finds or stores the value of a handle that is not at its first place.
     #[inline(never)]
-    fn search(&self, folded: u64, first: usize, ask: impl FnOnce() -> u32) -> u32 {
+    fn search(&self, handle: Handle, ask: impl FnOnce() -> u32) -> u32 {
+        let (folded, first) = folded(handle);
         let places = || (first..first + NEIGHBOURS).map(|place| &self.0[place % PLACES]);
         let mut empty = None;
         for place in places() {
@@ -57,6 +63,13 @@ impl Memory {
             place.store(0, Ordering::Relaxed);
         }
     }
+}
+
+/// Returns a handle folded to 32 bits, and its first place.
+#[inline(always)]
+fn folded(handle: Handle) -> (u64, usize) {
+    let folded = handle as u64 & 0xffff_ffff ^ handle as u64 >> 32;
+    (folded, (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize)
 }
 
 #[cfg(test)]

@@ -1,0 +1,148 @@
+//! Plans of wrapped calls: what a wrapper does for a call, and the indexes of the arguments that it
+//! reads, in one line of memory for each call.
+
+use plimsoll_calls::messages::{Messages, messages};
+use plimsoll_calls::requests::{Role, role};
+use plimsoll_calls::{CALLS, CallClass, CallId, Extent, Provider, id_of};
+
+use crate::synchronisations::MAY_SYNCHRONISE;
+
+/// Plan of a call.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(16))]
+pub struct CallPlan {
+    steps: Steps,
+    /// Index of the communicator; of no meaning without [`Steps::HAS_RANKS`].
+    pub communicator: u8,
+    /// Indexes of count and datatype; of no meaning without [`Steps::WHOLE_MESSAGE`].
+    pub message: (u8, u8),
+    /// Relation to messages between two ranks; of no meaning without [`Steps::HAS_PARTNERS`].
+    pub messages: Messages,
+}
+
+impl CallPlan {
+    /// Returns the plan of a call of [`CALLS`].
+    #[inline(always)]
+    pub fn of(call: CallId) -> &'static Self {
+        &PLANS[usize::from(call) % PLANS.len()]
+    }
+
+    /// Returns whether some of these steps are taken.
+    #[inline(always)]
+    pub const fn has(&self, steps: Steps) -> bool {
+        self.steps.0 & steps.0 != 0
+    }
+}
+
+/// Steps that only some calls need, a bit each, so that a wrapper skips several with one test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps(u16);
+
+impl Steps {
+    /// The call belongs to MPI.
+    pub const MPI: Self = Self(1);
+    /// The call belongs to the OpenMP runtime.
+    pub const RUNTIME: Self = Self(1 << 1);
+    /// The call frees a communicator, window, file, datatype or request.
+    pub const FREES: Self = Self(1 << 2);
+    /// The call may complete nonblocking collectives.
+    pub const COMPLETES: Self = Self(1 << 3);
+    /// The call may synchronise ranks, or starts persistent requests that may.
+    pub const SYNCHRONISES: Self = Self(1 << 4);
+    /// The call's label depends on the kind of file behind its descriptor.
+    pub const READS_DESCRIPTOR: Self = Self(1 << 5);
+    /// One count and one datatype describe the call's message.
+    pub const WHOLE_MESSAGE: Self = Self(1 << 6);
+    /// Several counts or datatypes describe the call's messages.
+    pub const OTHER_MESSAGES: Self = Self(1 << 12);
+    /// The call's result is a number of bytes.
+    pub const RETURNS_BYTES: Self = Self(1 << 7);
+    /// The call is related to messages between two ranks.
+    pub const HAS_PARTNERS: Self = Self(1 << 8);
+    /// The call has an argument with the rank of a partner.
+    pub const HAS_RANKS: Self = Self(1 << 9);
+    /// The call may complete, cancel or free requests of messages.
+    pub const ENDS_REQUESTS: Self = Self(1 << 10);
+    /// The call makes a persistent request and starts nothing.
+    pub const ONLY_PREPARES: Self = Self(1 << 11);
+
+    const fn with(self, steps: Self, needed: bool) -> Self {
+        if needed { Self(self.0 | steps.0) } else { self }
+    }
+}
+
+/// Calls that free handles other than requests, and MPI_Request_free.
+const FREEING: [CallId; 6] = [
+    id_of("MPI_Comm_free"),
+    id_of("MPI_Comm_disconnect"),
+    id_of("MPI_Win_free"),
+    id_of("MPI_File_close"),
+    id_of("MPI_Type_free"),
+    id_of("MPI_Request_free"),
+];
+
+/// A power of two, so that no access needs a check.
+const PLACES: usize = (CALLS.len() + 1).next_power_of_two();
+
+static PLANS: [CallPlan; PLACES] = {
+    let none = CallPlan {
+        steps: Steps(0),
+        communicator: 0,
+        message: (0, 0),
+        messages: Messages::StartsOther,
+    };
+    let mut plans = [none; PLACES];
+    let mut at = 0;
+    while at < CALLS.len() {
+        let call = at as CallId + 1;
+        let plan = &mut plans[at + 1];
+        plan.steps = steps(call);
+        if let Some(word) = CALLS[at].communicator {
+            plan.communicator = word;
+        }
+        if let (Some(count), Some(datatype)) = (CALLS[at].count, CALLS[at].datatype) {
+            plan.message = (count, datatype);
+        }
+        if let Some(messages) = messages(call) {
+            plan.messages = messages;
+        }
+        at += 1;
+    }
+    plans
+};
+
+const fn steps(call: CallId) -> Steps {
+    let entry = &CALLS[call as usize - 1];
+    let mut frees = false;
+    let mut at = 0;
+    while at < FREEING.len() {
+        frees = frees || FREEING[at] == call;
+        at += 1;
+    }
+    let is_mpi = matches!(entry.provider, Provider::Mpi);
+    let is_io = matches!(entry.class, CallClass::Io) && matches!(entry.provider, Provider::Libc);
+    let role = role(call);
+    let synchronises =
+        matches!(role, Some(Role::StartsPrepared(_))) || MAY_SYNCHRONISE[call as usize];
+    let has_message = entry.count.is_some() && entry.datatype.is_some();
+    let is_whole = matches!(entry.extent, Extent::Whole);
+    let steps = Steps(0)
+        .with(Steps::MPI, is_mpi)
+        .with(Steps::RUNTIME, matches!(entry.provider, Provider::Gomp))
+        .with(Steps::FREES, frees)
+        .with(Steps::COMPLETES, matches!(role, Some(Role::Completes(_))))
+        .with(Steps::SYNCHRONISES, synchronises)
+        // msync takes an address.
+        .with(Steps::READS_DESCRIPTOR, is_io && call != id_of("msync"))
+        .with(Steps::WHOLE_MESSAGE, is_mpi && has_message && is_whole)
+        .with(Steps::OTHER_MESSAGES, is_mpi && has_message && !is_whole)
+        .with(Steps::RETURNS_BYTES, !is_mpi && entry.count.is_some());
+    match messages(call) {
+        Some(messages) => steps
+            .with(Steps::HAS_PARTNERS, true)
+            .with(Steps::HAS_RANKS, messages.has_ranks() && entry.communicator.is_some())
+            .with(Steps::ENDS_REQUESTS, messages.completes().is_some())
+            .with(Steps::ONLY_PREPARES, messages.only_prepares()),
+        None => steps,
+    }
+}
