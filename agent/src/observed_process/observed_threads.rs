@@ -176,10 +176,9 @@ impl Observed {
         // SAFETY: the block is the calling thread's, mapped until the end of this function.
         let Some(thread_block) = (unsafe { block.as_ref() }) else { return };
         thread_block.settle();
-        if thread_block.timer.is_lost() {
+        if self.stop_timer().is_err() {
             self.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
         }
-        self.stop_timer();
         let closed = thread_block.enter(|state| {
             if let Some(schedstat) = state.off_cpu.descriptor() {
                 self.descriptors.release(schedstat.number(), schedstat.is_ours());
