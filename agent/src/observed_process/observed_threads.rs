@@ -13,10 +13,10 @@ use crate::regions::{RegionTable, declared, flush_openmp, flush_partners, flush_
 use crate::room::with_room_on;
 use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
+use crate::thread_blocks::BLOCK_BYTES;
 use crate::thread_state::{HANDLER_STACK, State, ThreadBlock, stack_bounds};
 use crate::tls;
 use crate::unwind::RuleCache;
-use plimsoll_sys::mapping;
 use plimsoll_wire::clock_anchor::{stamp_now, ticks};
 use plimsoll_wire::record::Record;
 use plimsoll_wire::ring::Producer;
@@ -41,26 +41,25 @@ impl Observed {
     }
 
     fn try_attach(&self, start_routine: u64, origin: ThreadOrigin) -> Option<()> {
-        let block = mapping::private(size_of::<ThreadBlock>() + HANDLER_STACK);
+        let block = self.free_blocks.take();
         if block.is_null() {
             return None;
         }
-        let top = block as usize + size_of::<ThreadBlock>() + HANDLER_STACK;
-        let block = block.cast::<ThreadBlock>();
+        let top = block as usize + BLOCK_BYTES;
         let bounds = stack_bounds();
         // The thread's own stack may be small: node has threads of 16 KiB.
-        // SAFETY: the stack was just mapped.
+        // SAFETY: the block is no other thread's.
         let done = unsafe {
             with_room_on(bounds, top & !15, || self.set_up(block, bounds, start_routine, origin))
         };
         if done.is_none() {
-            // SAFETY: nothing refers to the mapping, and its stack is no longer in use.
-            unsafe { mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK) };
+            // SAFETY: nothing refers to the block, and its stack is no longer in use.
+            unsafe { self.free_blocks.put(block) };
         }
         done
     }
 
-    /// Initialises a new, zeroed block and starts sampling the calling thread.
+    /// Initialises a block that was just taken, and starts sampling the calling thread.
     fn set_up(
         &self,
         block: *mut ThreadBlock,
@@ -80,17 +79,11 @@ impl Observed {
         thread.origin.store(origin.path.0, Ordering::Relaxed);
         thread.last_stamp.store(now, Ordering::Relaxed);
         thread.born.store(now, Ordering::Relaxed);
-        // SAFETY: nothing else uses the block, which is zeroed. The parts of the state that zeros
-        // do not initialise are written in place, since the state is too large for the stack. The
-        // ring follows its area, and both stay mapped.
+        // SAFETY: nothing else uses the block, which is zeroed as far as that matters. The parts of
+        // the state that zeros do not initialise are written in place, since the state is too large
+        // for the stack. The ring follows its area, and both stay mapped.
         let state = unsafe {
-            mapping::advise(
-                block.cast(),
-                size_of::<ThreadBlock>() + HANDLER_STACK,
-                libc::MADV_WIPEONFORK,
-            );
-            (*block).handler_stack_top =
-                block.cast::<u8>().add(size_of::<ThreadBlock>() + HANDLER_STACK) as usize & !15;
+            (*block).handler_stack_top = block.cast::<u8>().add(BLOCK_BYTES) as usize & !15;
             let state = (*block).state.get().cast::<State>();
             (&raw mut (*state).area).write(area);
             (&raw mut (*state).index).write(index as u32);
@@ -206,7 +199,7 @@ impl Observed {
         unsafe {
             let state = (*block).state.get().cast::<State>();
             core::ptr::drop_in_place(&raw mut (*state).cache);
-            mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK);
+            self.free_blocks.put(block);
         }
     }
 }
