@@ -5,7 +5,7 @@
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::boxed::Box;
 
 use parking_lot::Mutex;
@@ -91,6 +91,11 @@ pub struct Observed {
     snapshots: modules::Published,
     blocks: [AtomicPtr<ThreadBlock>; MAX_THREADS],
     free_blocks: FreeBlocks,
+    /// Index behind the area that was claimed last. Used under the lock.
+    next_area: AtomicUsize,
+    /// Lowest index of an area that the last search from the first area on found undrained, or
+    /// [`observed_threads::NO_AREA`]. Used under the lock.
+    undrained_area: AtomicUsize,
     own_text: (u64, u64),
     /// Whether the agent is a library of its own rather than linked into the program: then all code
     /// in `own_text` is the agent's.
@@ -159,6 +164,8 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         snapshots: modules::Published::none(),
         blocks: [const { AtomicPtr::new(null_mut()) }; MAX_THREADS],
         free_blocks: FreeBlocks::new(),
+        next_area: AtomicUsize::new(0),
+        undrained_area: AtomicUsize::new(observed_threads::NO_AREA),
         own_text: (0, 0),
         is_library: false,
         verifies_marks: config.marks == Marks::Verify,

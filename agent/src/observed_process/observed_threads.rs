@@ -26,6 +26,9 @@ use plimsoll_wire::segment::{ThreadArea, ThreadState};
 /// the areas of ended threads. Its own polls are rare.
 const DOORBELL_DIVISOR: usize = 4;
 
+/// No index of a thread area.
+pub(super) const NO_AREA: usize = usize::MAX;
+
 impl Observed {
     /// Starts the observation of the calling thread. `start_routine` is the address of the thread's
     /// start routine, 0 for the initial thread. Does nothing if the thread is already observed;
@@ -145,22 +148,40 @@ impl Observed {
     /// Claims a free thread area and maps it on first use. Returns its index and address; `None` if
     /// no area is free. The caller holds the lock.
     fn claim_area(&self) -> Option<(usize, *const ThreadArea)> {
-        for index in 0..self.segment.areas() {
+        // Areas of ended threads become free all at the same time, in the collector's next round.
+        // Until then the search continues behind the last claimed area: looking at all areas before
+        // it again would take microseconds.
+        let undrained = self.undrained_area.load(Ordering::Relaxed);
+        let is_before_round =
+            undrained != NO_AREA && self.area_state(undrained)? == ThreadState::Ended as u32;
+        let begin = if is_before_round { self.next_area.load(Ordering::Relaxed) } else { 0 };
+        if begin == 0 {
+            self.undrained_area.store(NO_AREA, Ordering::Relaxed);
+        }
+        let areas = self.segment.areas();
+        for index in (begin..areas).chain(0..begin) {
             if !self.blocks[index].load(Ordering::Acquire).is_null() {
                 continue;
             }
-            let area = self.segment.area(index)?;
-            // SAFETY: areas stay mapped.
-            if unsafe { (*area).thread.state.load(Ordering::Acquire) } == ThreadState::Free as u32 {
-                if index >= self.segment.areas() / DOORBELL_DIVISOR {
-                    // The collector frees the areas of ended threads after draining their rings.
-                    self.header().bell.ring();
-                }
-                return Some((index, area));
+            if self.area_state(index)? != ThreadState::Free as u32 {
+                self.undrained_area.fetch_min(index, Ordering::Relaxed);
+                continue;
             }
-            // Otherwise the collector is still draining the ring.
+            self.next_area.store(index + 1, Ordering::Relaxed);
+            if index >= areas / DOORBELL_DIVISOR {
+                // The collector frees the areas of ended threads after draining their rings.
+                self.header().bell.ring();
+            }
+            return Some((index, self.segment.area(index)?));
         }
         None
+    }
+
+    /// Returns the [`ThreadState`] of an area; `None` if the area cannot be mapped.
+    fn area_state(&self, index: usize) -> Option<u32> {
+        let area = self.segment.area(index)?;
+        // SAFETY: areas stay mapped.
+        Some(unsafe { (*area).thread.state.load(Ordering::Acquire) })
     }
 
     /// Ends the observation of the calling thread.
