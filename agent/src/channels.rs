@@ -7,6 +7,9 @@
 //! messages without communication. Blocks of successive messages are chosen, so that a delay can
 //! be followed from one message to the next.
 
+use core::mem::offset_of;
+use core::ops::Range;
+
 /// Number of entries of the table, a power of two.
 const PLACES: usize = 1024;
 /// Number of bits that a hash is shifted right to give a place.
@@ -94,6 +97,11 @@ pub struct Channels {
 }
 
 impl Channels {
+    /// Bytes of a table without channels that need no initial value: the places of such a table
+    /// have no keys.
+    pub(crate) const UNREAD: Range<usize> =
+        offset_of!(Self, places)..offset_of!(Self, places) + size_of::<[Place; PLACES]>();
+
     /// Takes the number of the next message of a channel. Returns the number if the message is
     /// exemplary.
     #[inline(always)]
@@ -126,6 +134,11 @@ impl Channels {
     pub fn restart(&mut self) {
         self.clear();
         self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// Returns whether the table holds channels.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used > 0
     }
 
     /// Forgets all channels.

@@ -33,6 +33,7 @@ pub mod sampler;
 mod stack_memory;
 pub mod started_requests;
 mod stream;
+mod thread_blocks;
 pub mod thread_state;
 pub mod timer;
 pub mod tls;

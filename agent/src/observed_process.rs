@@ -5,7 +5,7 @@
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::boxed::Box;
 
 use parking_lot::Mutex;
@@ -16,7 +16,8 @@ use crate::marks::marks_disabled::MarksDisabled;
 use crate::marks::{Markable, Marks, mark_stubs};
 use crate::modules;
 use crate::regions::thread_creations::ThreadOrigin;
-use crate::thread_state::{HANDLER_STACK, State, ThreadBlock};
+use crate::thread_blocks::{BLOCK_BYTES, FreeBlocks};
+use crate::thread_state::{State, ThreadBlock};
 use crate::timer::tick_ns;
 use crate::tls;
 use crate::tracer;
@@ -89,6 +90,12 @@ pub struct Observed {
     addresses: &'static Addresses,
     snapshots: modules::Published,
     blocks: [AtomicPtr<ThreadBlock>; MAX_THREADS],
+    free_blocks: FreeBlocks,
+    /// Index behind the area that was claimed last. Used under the lock.
+    next_area: AtomicUsize,
+    /// Lowest index of an area that the last search from the first area on found undrained, or
+    /// [`observed_threads::NO_AREA`]. Used under the lock.
+    undrained_area: AtomicUsize,
     own_text: (u64, u64),
     /// Whether the agent is a library of its own rather than linked into the program: then all code
     /// in `own_text` is the agent's.
@@ -156,6 +163,9 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         addresses: unsafe { &*addresses.cast::<Addresses>() },
         snapshots: modules::Published::none(),
         blocks: [const { AtomicPtr::new(null_mut()) }; MAX_THREADS],
+        free_blocks: FreeBlocks::new(),
+        next_area: AtomicUsize::new(0),
+        undrained_area: AtomicUsize::new(observed_threads::NO_AREA),
         own_text: (0, 0),
         is_library: false,
         verifies_marks: config.marks == Marks::Verify,
@@ -280,16 +290,18 @@ impl Observed {
     }
 
     /// Returns the resident bytes of the sampler's own mappings: the table of addresses, and the
-    /// state and handler stack of each thread. The heap and the segment are not included. Takes no
-    /// lock, since a crashed thread may hold the lock. A thread that ends during the call counts as
-    /// 0 bytes.
+    /// state and handler stack of each thread and of some former ones. The heap and the segment are
+    /// not included. Takes no lock, since a crashed thread may hold the lock. A thread that ends
+    /// during the call counts as 0 bytes.
     pub fn sampling_bytes(&self) -> u64 {
         let blocks = self.blocks.iter().map(|block| block.load(Ordering::Acquire));
-        let bytes = size_of::<ThreadBlock>() + HANDLER_STACK;
         let blocks = blocks.filter(|block| !block.is_null());
-        let of_threads: u64 = blocks.map(|block| mapping::resident(block.cast(), bytes)).sum();
+        let of_threads: u64 =
+            blocks.map(|block| mapping::resident(block.cast(), BLOCK_BYTES)).sum();
         let table = std::ptr::from_ref(self.addresses).cast();
-        of_threads + mapping::resident(table, size_of::<Addresses>())
+        of_threads
+            + self.free_blocks.resident_bytes()
+            + mapping::resident(table, size_of::<Addresses>())
     }
 
     /// Returns whether every stack that a mark or an open call shortened is compared with the whole

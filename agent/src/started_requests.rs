@@ -5,6 +5,9 @@
 //! thread completes stays in the table until its handle is reused or the table is full. A full
 //! table forgets all requests but persistent ones, and their partners stay unknown.
 
+use core::mem::offset_of;
+use core::ops::Range;
+
 /// Maximum number of requests followed at the same time.
 const MAX_REQUESTS: usize = 1024;
 /// Number of places of the hash table, a power of two.
@@ -92,6 +95,11 @@ pub struct StartedRequests {
 }
 
 impl StartedRequests {
+    /// Bytes of a table without requests that need no initial value: the places of such a table
+    /// have no keys.
+    pub(crate) const UNREAD: Range<usize> =
+        offset_of!(Self, places)..offset_of!(Self, places) + size_of::<[RequestSlot; PLACES]>();
+
     /// Turns zeroed memory into an empty table.
     ///
     /// # Safety
@@ -214,6 +222,11 @@ impl StartedRequests {
     #[inline]
     pub fn listed_handle(&self, at: usize) -> Option<u64> {
         self.listed[..self.listed_count].get(at).copied()
+    }
+
+    /// Returns whether the table holds requests.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used > 0
     }
 
     /// Removes all requests and stored handles.

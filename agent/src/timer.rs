@@ -5,9 +5,8 @@
 //! faster than CONFIG_HZ. CLOCK_MONOTONIC is used if the user asks for wall time.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::os::fd::IntoRawFd;
 
-use perf_event::events::Software;
+use perf_event_open_sys::bindings as perf;
 
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::syscalls::syscall;
@@ -44,6 +43,10 @@ pub struct Timer {
     /// Kernel id of the thread.
     tid: AtomicI32,
 }
+
+/// The application has closed the thread's perf event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostTimer;
 
 const PERF: u64 = 1 << 32;
 const POSIX: u64 = 2 << 32;
@@ -93,14 +96,14 @@ impl Timer {
     /// Stores the started timer, or closes it if the thread has been silenced meanwhile.
     fn set(&self, timer: u64, descriptors: &Descriptors) {
         if self.what.compare_exchange(0, timer, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            close(timer, self.tid(), descriptors);
+            let _ = close(timer, self.tid(), descriptors);
         }
     }
 
     /// Stops the timer for good. Only the thread itself may call this, while no other thread
     /// silences or replaces the timer.
-    pub fn stop(&self, descriptors: &Descriptors) {
-        close(self.what.swap(0, Ordering::AcqRel), self.tid(), descriptors);
+    pub fn stop(&self, descriptors: &Descriptors) -> Result<(), LostTimer> {
+        close(self.what.swap(0, Ordering::AcqRel), self.tid(), descriptors)
     }
 
     /// Disables the timer for good. Any thread may call this.
@@ -151,33 +154,37 @@ impl Timer {
 /// Sets a timer of the thread to `period_ns`, or disables the timer if that is 0.
 fn switch(timer: u64, tid: libc::pid_t, period_ns: u64) {
     match kind(timer) {
-        PERF => enable(timer as libc::c_int, tid, period_ns != 0),
+        PERF => _ = enable(timer as libc::c_int, tid, period_ns != 0),
         POSIX => set_timer(timer as libc::c_int, period_ns),
         _ => {}
     }
 }
 
-fn close(timer: u64, tid: libc::pid_t, descriptors: &Descriptors) {
+fn close(timer: u64, tid: libc::pid_t, descriptors: &Descriptors) -> Result<(), LostTimer> {
     let number = timer as libc::c_int;
     match kind(timer) {
         PERF => {
-            enable(number, tid, false);
-            descriptors.release(number, is_event_of(number, tid));
+            let is_ours = enable(number, tid, false);
+            descriptors.release(number, is_ours);
+            return if is_ours { Ok(()) } else { Err(LostTimer) };
         }
         POSIX => delete_timer(number),
         _ => {}
     }
+    Ok(())
 }
 
-/// Enables or disables the event of a thread, unless its number stands for something else now.
-fn enable(descriptor: libc::c_int, tid: libc::pid_t, on: bool) {
+/// Enables or disables the event of a thread. Returns false if its number stands for something else
+/// now.
+fn enable(descriptor: libc::c_int, tid: libc::pid_t, on: bool) -> bool {
     if !is_event_of(descriptor, tid) {
-        return;
+        return false;
     }
     // PERF_EVENT_IOC_ENABLE and _DISABLE of perf_event_open(2).
     let request: libc::c_ulong = if on { 0x2400 } else { 0x2401 };
     // SAFETY: the request takes no pointer.
     let _ = unsafe { syscall!(libc::SYS_ioctl, descriptor, request, 0) };
+    true
 }
 
 /// Returns whether a descriptor is the perf event of a thread of ours. All perf events have one
@@ -210,11 +217,24 @@ const F_GETSIG: libc::c_int = 11;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_GETOWN_EX: libc::c_int = 16;
 
+/// Opens an event that interrupts the calling thread. The event is enabled from the beginning: it
+/// sends no signals before the descriptor is set up.
 fn perf_event(period_ns: u64, tid: libc::pid_t, descriptors: &Descriptors) -> Option<libc::c_int> {
-    let mut builder = perf_event::Builder::new().kind(Software::TASK_CLOCK);
-    builder.sample_period(period_ns).wakeup_events(1).exclude_kernel(true).exclude_hv(true);
-    let low = builder.build().ok()?.into_raw_fd();
-    let descriptor = descriptors.adopt(low)?;
+    let mut attributes = perf::perf_event_attr {
+        type_: perf::PERF_TYPE_SOFTWARE,
+        size: size_of::<perf::perf_event_attr>() as u32,
+        config: perf::PERF_COUNT_SW_TASK_CLOCK.into(),
+        ..Default::default()
+    };
+    attributes.__bindgen_anon_1.sample_period = period_ns;
+    attributes.__bindgen_anon_2.wakeup_events = 1;
+    attributes.set_exclude_kernel(1);
+    attributes.set_exclude_hv(1);
+    let flags = perf::PERF_FLAG_FD_CLOEXEC;
+    // SAFETY: the attributes outlive the call. The calling thread, on any core, in no group.
+    let low =
+        unsafe { syscall!(libc::SYS_perf_event_open, &raw mut attributes, 0, -1i32, -1i32, flags) };
+    let descriptor = descriptors.adopt(low.ok()? as libc::c_int)?;
     let owner = Owner { kind: F_OWNER_TID, id: tid };
     // SAFETY: fcntl on our descriptor; the owner outlives the call.
     let set_up = unsafe {
@@ -226,7 +246,6 @@ fn perf_event(period_ns: u64, tid: libc::pid_t, descriptors: &Descriptors) -> Op
         descriptors.release(descriptor, true);
         return None;
     }
-    enable(descriptor, tid, true);
     Some(descriptor)
 }
 
@@ -282,7 +301,7 @@ mod tests {
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
         if timer.start(ClockKind::Cpu, PERIOD_NS, tid, &descriptors) != ClockKind::Cpu {
             println!("SKIPPED: perf events are refused here");
-            return timer.stop(&descriptors);
+            return assert_eq!(timer.stop(&descriptors), Ok(()));
         }
         let number = timer.what.load(Ordering::Relaxed) as libc::c_int;
         assert!(!timer.is_lost());
@@ -313,7 +332,7 @@ mod tests {
         assert_eq!(left_s(), 0);
         timer.enable(true, PERIOD_NS);
         assert!(left_s() > 0);
-        timer.stop(&descriptors);
+        assert_eq!(timer.stop(&descriptors), Ok(()));
         // SAFETY: closes what this function has opened.
         assert_eq!(unsafe { libc::close(number) }, 0, "it was not ours to close");
     }

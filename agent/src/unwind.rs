@@ -4,6 +4,9 @@
 //! the kernel's signal frames, and a check of every address that framehop finds. Nothing allocates
 //! or locks.
 
+use core::mem::offset_of;
+use core::ops::Range;
+
 use framehop::x86_64::{CacheX86_64, Reg, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 
@@ -43,6 +46,9 @@ pub struct Frames {
 }
 
 impl Frames {
+    /// Bytes that are read only as far as `length` says, so that they need no initial value.
+    pub(crate) const UNREAD: Range<usize> = offset_of!(Self, frames)..size_of::<Self>();
+
     /// Removes all frames. `Frames` is large and lives in a thread's block, which begins as zeros.
     pub fn clear(&mut self) {
         self.length = 0;

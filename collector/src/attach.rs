@@ -30,6 +30,8 @@ use crate::tables::{ModuleInfo, Tables};
 
 /// Largest ring that is mapped, in bytes.
 const MAX_RING_BYTES: usize = 1 << 30;
+/// Bytes of a ring that stay in memory for the next thread.
+const KEPT_RING_BYTES: usize = 4096;
 
 /// Reason for which a process's segment was not attached.
 #[derive(Debug)]
@@ -408,17 +410,24 @@ impl Area {
         into.extend(parts.map(|byte| byte.load(Ordering::Relaxed)));
     }
 
-    /// Frees the area of an ended thread: returns the ring's memory to the system, and the area to
-    /// the process.
+    /// Frees the area of an ended thread: returns the ring's memory to the system, apart from its
+    /// first page, and the area to the process.
     pub(crate) fn free(&self) {
-        // SAFETY: the ring is page aligned within the mapping. Its thread has ended, so nothing
-        // writes; punched pages read as zeros. Failure only costs memory.
-        unsafe {
-            let ring = self.mapping.start.add(size_of::<ThreadArea>());
-            libc::madvise(ring.cast(), self.ring_bytes, libc::MADV_REMOVE);
-        }
         // The collector has added these counters up: the next thread in the area starts from zero.
         let thread = self.thread();
+        // The next thread also begins its ring anew, so that short threads always use the same
+        // page. Allocating and freeing a page takes longer than all else that such a thread costs.
+        let written = thread.head.swap(0, Ordering::Relaxed);
+        thread.tail.store(0, Ordering::Relaxed);
+        if written > KEPT_RING_BYTES as u64 {
+            // SAFETY: the ring is page aligned within the mapping, and no shorter than a page. Its
+            // thread has ended, so nothing writes; punched pages read as zeros. Failure only costs
+            // memory.
+            unsafe {
+                let ring = self.mapping.start.add(size_of::<ThreadArea>() + KEPT_RING_BYTES);
+                libc::madvise(ring.cast(), self.ring_bytes - KEPT_RING_BYTES, libc::MADV_REMOVE);
+            }
+        }
         thread.clear_counters();
         partner_table::clear_all(self.partners(), &thread.partners);
         let used = thread.regions.swap(0, Ordering::Relaxed) as usize;

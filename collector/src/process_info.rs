@@ -13,30 +13,31 @@ use serde::{Deserialize, Serialize};
 use crate::clock_rate::Rate;
 use crate::profile::CountedEvent;
 
-/// Values of a thread outside its records, at its end or at the end of the run.
+/// Values of a thread outside its records, at its end or at the end of the run. In a spool, empty
+/// values and zeros are left out, and so are values that earlier builds did not have.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct FinalThreadState {
     /// Calls that are in no record: slot, number of calls, time in stamps, bytes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tallies: Vec<(u32, u64, u64, u64)>,
-    /// Messages per slot and partner that are in no record. Empty in spools of earlier builds.
-    #[serde(default)]
+    /// Messages per slot and partner that are in no record.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) partners: Vec<(u32, PartnerCounts)>,
-    /// Parallel regions that are in no record. Empty in spools of earlier builds.
-    #[serde(default)]
+    /// Parallel regions that are in no record.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) regions: Vec<RegionCounts>,
-    /// Explicit tasks that are in no record, as [`TaskTotals::numbers`]. Empty in spools of earlier
-    /// builds.
-    #[serde(default)]
+    /// Explicit tasks that are in no record, as [`TaskTotals::numbers`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tasks: Vec<[u64; TaskTotals::NUMBERS]>,
-    /// Durations of tasks and regions that are in no record, as [`lengths::numbers`]. Empty in
-    /// spools of earlier builds.
-    #[serde(default)]
+    /// Durations of tasks and regions that are in no record, as [`lengths::numbers`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) lengths: Vec<[u64; lengths::NUMBERS]>,
-    /// Waits for locks that are in no record, as [`LockWaitTotals::numbers`]. Empty in spools of
-    /// earlier builds.
-    #[serde(default)]
+    /// Waits for locks that are in no record, as [`LockWaitTotals::numbers`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) lock_waits: Vec<[u64; LockWaitTotals::NUMBERS]>,
     /// Slot of the open wrapped call and the stamp of its entry; `None` if no call is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) open: Option<(u32, u64)>,
     /// Counters of the thread.
     pub(crate) counters: ThreadCounters,
@@ -89,23 +90,42 @@ impl RegionCounts {
 
 /// Counters of a thread, as in its area of the segment.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct ThreadCounters {
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) samples: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) lost: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) truncated: u64,
-    /// `truncated` by [`plimsoll_wire::truncation::Truncation`]. Zeros in spools of earlier builds.
-    #[serde(default)]
+    /// `truncated` by [`plimsoll_wire::truncation::Truncation`].
+    #[serde(skip_serializing_if = "are_zeros")]
     pub(crate) truncated_by: [u64; Truncation::COUNT],
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) mpi_calls: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) marks_planted: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) marks_hit: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) marks_stale: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) marks_verified: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) marks_mismatched: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) handler_ticks: u64,
-    /// Instances of parallel regions that could not be measured. 0 in spools of earlier builds.
-    #[serde(default)]
+    /// Instances of parallel regions that could not be measured.
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) unmeasured_regions: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn are_zeros(counts: &[u64]) -> bool {
+    counts.iter().all(is_zero)
 }
 
 /// Values that a process provides at the end of its run.

@@ -35,6 +35,8 @@ pub(crate) struct Replay {
     place: StackPosition,
     /// Root under which the stacks and slots of the next records lie.
     root: RawId,
+    /// Call paths of the thread's wrapped calls, by slot: [`MAX_SLOTS`], or none before the first
+    /// of them is announced, since many threads make no such calls.
     slots: Vec<Option<StackPosition>>,
     tallied: Vec<Tallied>,
     /// Increments of perf events in the interval that is open.
@@ -63,7 +65,7 @@ impl Replay {
             booked: born,
             place: NOWHERE,
             root: ROOT,
-            slots: vec![None; MAX_SLOTS],
+            slots: Vec::new(),
             tallied: Vec::new(),
             uncharged: Uncharged::default(),
             sampled: None,
@@ -152,6 +154,9 @@ impl Replay {
         match *record {
             Record::Slot { slot, stack } => {
                 let path = self.place.under(self.root, target.tree).moved(stack, target)?;
+                if self.slots.is_empty() {
+                    self.slots.resize(MAX_SLOTS, None);
+                }
                 *self.slots.get_mut(slot as usize).ok_or(CorruptStream)? = Some(path);
             }
             Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,

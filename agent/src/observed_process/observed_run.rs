@@ -8,6 +8,7 @@ use super::{ALIVE, Observed};
 use crate::counters;
 use crate::regions::{declared, discard_tallies, flush_openmp, flush_partners, flush_tallies};
 use crate::thread_state::ThreadBlock;
+use crate::timer::LostTimer;
 use crate::{sampler, tls, tracer};
 use plimsoll_wire::clock_anchor::stamp_now;
 use plimsoll_wire::record::Record;
@@ -75,15 +76,17 @@ impl Observed {
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.look_after_timers(true);
-        self.stop_timer();
+        // A lost timer is counted already.
+        let _ = self.stop_timer();
     }
 
     /// Stops the calling thread's timer.
-    pub(super) fn stop_timer(&self) {
+    pub(super) fn stop_timer(&self) -> Result<(), LostTimer> {
         let _guard = self.lock.lock();
         // SAFETY: the block is the calling thread's.
-        if let Some(block) = unsafe { tls::get().as_ref() } {
-            block.timer.stop(&self.descriptors);
+        match unsafe { tls::get().as_ref() } {
+            Some(block) => block.timer.stop(&self.descriptors),
+            None => Ok(()),
         }
     }
 

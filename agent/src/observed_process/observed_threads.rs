@@ -13,10 +13,10 @@ use crate::regions::{RegionTable, declared, flush_openmp, flush_partners, flush_
 use crate::room::with_room_on;
 use crate::started_requests::StartedRequests;
 use crate::stream::Stream;
+use crate::thread_blocks::BLOCK_BYTES;
 use crate::thread_state::{HANDLER_STACK, State, ThreadBlock, stack_bounds};
 use crate::tls;
 use crate::unwind::RuleCache;
-use plimsoll_sys::mapping;
 use plimsoll_wire::clock_anchor::{stamp_now, ticks};
 use plimsoll_wire::record::Record;
 use plimsoll_wire::ring::Producer;
@@ -25,6 +25,9 @@ use plimsoll_wire::segment::{ThreadArea, ThreadState};
 /// The doorbell rings when more than 1/4 of the thread areas are in use: the collector then frees
 /// the areas of ended threads. Its own polls are rare.
 const DOORBELL_DIVISOR: usize = 4;
+
+/// No index of a thread area.
+pub(super) const NO_AREA: usize = usize::MAX;
 
 impl Observed {
     /// Starts the observation of the calling thread. `start_routine` is the address of the thread's
@@ -41,26 +44,25 @@ impl Observed {
     }
 
     fn try_attach(&self, start_routine: u64, origin: ThreadOrigin) -> Option<()> {
-        let block = mapping::private(size_of::<ThreadBlock>() + HANDLER_STACK);
+        let block = self.free_blocks.take();
         if block.is_null() {
             return None;
         }
-        let top = block as usize + size_of::<ThreadBlock>() + HANDLER_STACK;
-        let block = block.cast::<ThreadBlock>();
+        let top = block as usize + BLOCK_BYTES;
         let bounds = stack_bounds();
         // The thread's own stack may be small: node has threads of 16 KiB.
-        // SAFETY: the stack was just mapped.
+        // SAFETY: the block is no other thread's.
         let done = unsafe {
             with_room_on(bounds, top & !15, || self.set_up(block, bounds, start_routine, origin))
         };
         if done.is_none() {
-            // SAFETY: nothing refers to the mapping, and its stack is no longer in use.
-            unsafe { mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK) };
+            // SAFETY: nothing refers to the block, and its stack is no longer in use.
+            unsafe { self.free_blocks.put(block) };
         }
         done
     }
 
-    /// Initialises a new, zeroed block and starts sampling the calling thread.
+    /// Initialises a block that was just taken, and starts sampling the calling thread.
     fn set_up(
         &self,
         block: *mut ThreadBlock,
@@ -80,17 +82,11 @@ impl Observed {
         thread.origin.store(origin.path.0, Ordering::Relaxed);
         thread.last_stamp.store(now, Ordering::Relaxed);
         thread.born.store(now, Ordering::Relaxed);
-        // SAFETY: nothing else uses the block, which is zeroed. The parts of the state that zeros
-        // do not initialise are written in place, since the state is too large for the stack. The
-        // ring follows its area, and both stay mapped.
+        // SAFETY: nothing else uses the block, which is zeroed as far as that matters. The parts of
+        // the state that zeros do not initialise are written in place, since the state is too large
+        // for the stack. The ring follows its area, and both stay mapped.
         let state = unsafe {
-            mapping::advise(
-                block.cast(),
-                size_of::<ThreadBlock>() + HANDLER_STACK,
-                libc::MADV_WIPEONFORK,
-            );
-            (*block).handler_stack_top =
-                block.cast::<u8>().add(size_of::<ThreadBlock>() + HANDLER_STACK) as usize & !15;
+            (*block).handler_stack_top = block.cast::<u8>().add(BLOCK_BYTES) as usize & !15;
             let state = (*block).state.get().cast::<State>();
             (&raw mut (*state).area).write(area);
             (&raw mut (*state).index).write(index as u32);
@@ -152,22 +148,40 @@ impl Observed {
     /// Claims a free thread area and maps it on first use. Returns its index and address; `None` if
     /// no area is free. The caller holds the lock.
     fn claim_area(&self) -> Option<(usize, *const ThreadArea)> {
-        for index in 0..self.segment.areas() {
+        // Areas of ended threads become free all at the same time, in the collector's next round.
+        // Until then the search continues behind the last claimed area: looking at all areas before
+        // it again would take microseconds.
+        let undrained = self.undrained_area.load(Ordering::Relaxed);
+        let is_before_round =
+            undrained != NO_AREA && self.area_state(undrained)? == ThreadState::Ended as u32;
+        let begin = if is_before_round { self.next_area.load(Ordering::Relaxed) } else { 0 };
+        if begin == 0 {
+            self.undrained_area.store(NO_AREA, Ordering::Relaxed);
+        }
+        let areas = self.segment.areas();
+        for index in (begin..areas).chain(0..begin) {
             if !self.blocks[index].load(Ordering::Acquire).is_null() {
                 continue;
             }
-            let area = self.segment.area(index)?;
-            // SAFETY: areas stay mapped.
-            if unsafe { (*area).thread.state.load(Ordering::Acquire) } == ThreadState::Free as u32 {
-                if index >= self.segment.areas() / DOORBELL_DIVISOR {
-                    // The collector frees the areas of ended threads after draining their rings.
-                    self.header().bell.ring();
-                }
-                return Some((index, area));
+            if self.area_state(index)? != ThreadState::Free as u32 {
+                self.undrained_area.fetch_min(index, Ordering::Relaxed);
+                continue;
             }
-            // Otherwise the collector is still draining the ring.
+            self.next_area.store(index + 1, Ordering::Relaxed);
+            if index >= areas / DOORBELL_DIVISOR {
+                // The collector frees the areas of ended threads after draining their rings.
+                self.header().bell.ring();
+            }
+            return Some((index, self.segment.area(index)?));
         }
         None
+    }
+
+    /// Returns the [`ThreadState`] of an area; `None` if the area cannot be mapped.
+    fn area_state(&self, index: usize) -> Option<u32> {
+        let area = self.segment.area(index)?;
+        // SAFETY: areas stay mapped.
+        Some(unsafe { (*area).thread.state.load(Ordering::Acquire) })
     }
 
     /// Ends the observation of the calling thread.
@@ -176,10 +190,9 @@ impl Observed {
         // SAFETY: the block is the calling thread's, mapped until the end of this function.
         let Some(thread_block) = (unsafe { block.as_ref() }) else { return };
         thread_block.settle();
-        if thread_block.timer.is_lost() {
+        if self.stop_timer().is_err() {
             self.header().unsampled_threads.fetch_add(1, Ordering::Relaxed);
         }
-        self.stop_timer();
         let closed = thread_block.enter(|state| {
             if let Some(schedstat) = state.off_cpu.descriptor() {
                 self.descriptors.release(schedstat.number(), schedstat.is_ours());
@@ -207,7 +220,7 @@ impl Observed {
         unsafe {
             let state = (*block).state.get().cast::<State>();
             core::ptr::drop_in_place(&raw mut (*state).cache);
-            mapping::unmap(block.cast(), size_of::<ThreadBlock>() + HANDLER_STACK);
+            self.free_blocks.put(block);
         }
     }
 }

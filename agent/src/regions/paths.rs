@@ -1,13 +1,16 @@
 //! Lookup of the slot for a wrapped call: the slot with a path that still stands on the stack, or a
 //! slot into which the call path is unwound.
 
+use core::mem::offset_of;
+use core::ops::Range;
+
 use framehop::x86_64::UnwindRegsX86_64;
 
 use super::declared::{DECLARED, give_up, outermost};
 use super::lock_holders::flush_lock_waits;
 use super::shares::flush_regions;
 use super::tool_events::is_in_runtime;
-use super::{Entry, announce, flush_partners, flush_tallies};
+use super::{Entry, RegionTable, announce, flush_partners, flush_tallies};
 use crate::marks::{MarkTarget, mark_stubs};
 use crate::observed_process::Observed;
 use crate::stack_memory::StackMemory;
@@ -27,6 +30,25 @@ const _: () = assert!(MAX_FRAMES >= MAX_DEPTH, "any path must have room");
 pub(super) struct Paths {
     frames: [Frame; MAX_FRAMES],
     used: usize,
+}
+
+/// Number of frames of all paths of a thread that has called functions from few places.
+const FEW_FRAMES: usize = 1024;
+
+impl RegionTable {
+    /// Returns whether the paths take more memory than is worth keeping for another thread.
+    pub(crate) fn is_large(&self) -> bool {
+        self.paths.used > FEW_FRAMES
+    }
+
+    /// Returns the bytes of the table that need no initial value: frames are read only where a slot
+    /// has a path, and slots are zeroed as long as no slot was used.
+    pub(crate) fn unread(&self) -> [Range<usize>; 2] {
+        let paths = offset_of!(Self, paths.frames);
+        let slots = offset_of!(Self, slots);
+        let slots_end = slots + if self.paths.used == 0 { size_of_val(&self.slots) } else { 0 };
+        [paths..paths + size_of_val(&self.paths.frames), slots..slots_end]
+    }
 }
 
 /// Position of a path in [`Paths`].

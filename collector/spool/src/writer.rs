@@ -24,6 +24,10 @@ pub use restart::Restart;
 /// Minimum size, in raw bytes, at which a thread's columns become a frame.
 const FRAME_BYTES: usize = 256 << 10;
 
+/// Size in bytes below which a payload stays uncompressed: compression saves a few bytes of it, and
+/// takes microseconds. A thread that does little is three such payloads.
+const MIN_PACKED_BYTES: usize = 160;
+
 /// Number of [`SpoolWriter::record`] calls between checks of the columns' size. Each call adds at
 /// most two records, so columns exceed [`FRAME_BYTES`] by at most 700 KiB.
 const LOOK_EVERY: u32 = 64;
@@ -318,10 +322,10 @@ impl<W: Write> SpoolWriter<W> {
         Some(added)
     }
 
-    /// Returns the payload, compressed unless compression is off. If the compression fails, the
-    /// writer fails and writes nothing more.
+    /// Returns the payload, compressed unless compression is off or hardly saves anything. If the
+    /// compression fails, the writer fails and writes nothing more.
     fn packed(&mut self) -> Option<Packed> {
-        if self.stored {
+        if self.stored || self.payload.bytes().len() < MIN_PACKED_BYTES {
             return Some(self.packer.store(self.payload.bytes()));
         }
         let packed = self.packer.pack(&self.payload).inspect_err(|_| self.write_out());
