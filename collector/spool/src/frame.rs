@@ -158,17 +158,20 @@ impl Packed {
 
 /// Compresses payloads.
 pub(super) struct Packer {
-    zstd: CCtx<'static>,
+    /// Compressor with the memory of its largest frame; `None` if it was released.
+    zstd: Option<CCtx<'static>>,
     packed: Vec<u8>,
 }
 
 impl Packer {
-    /// Creates a packer, with the memory that it needs for all its frames, or the error that there
-    /// is none.
+    /// Creates a packer, or the error that there is no memory for it.
     pub(super) fn new() -> io::Result<Self> {
-        let mut zstd = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
-        check(zstd.set_parameter(CParameter::CompressionLevel(ZSTD_LEVEL)))?;
-        Ok(Self { zstd, packed: Vec::new() })
+        Ok(Self { zstd: Some(compressor()?), packed: Vec::new() })
+    }
+
+    /// Releases the memory of earlier frames.
+    pub(super) fn release(&mut self) {
+        *self = Self { zstd: None, packed: Vec::new() };
     }
 
     /// Compresses a payload, which has at most [`MAX_RAW_BYTES`].
@@ -191,8 +194,12 @@ impl Packer {
     /// of its own.
     fn compress(&mut self, payload: &Payload) -> io::Result<()> {
         let raw_bytes = payload.bytes().len();
-        check(self.zstd.reset(ResetDirective::SessionOnly))?;
-        check(self.zstd.set_pledged_src_size(Some(raw_bytes as u64)))?;
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            released => released.insert(compressor()?),
+        };
+        check(zstd.reset(ResetDirective::SessionOnly))?;
+        check(zstd.set_pledged_src_size(Some(raw_bytes as u64)))?;
         self.packed.clear();
         self.packed.reserve(compress_bound(raw_bytes) + 16 * (payload.cuts() + 1));
         let mut output = OutBuffer::around(&mut self.packed);
@@ -200,18 +207,25 @@ impl Packer {
         let mut done = true;
         for part in payload.parts() {
             if output.pos() > 0 {
-                done &= check(self.zstd.flush_stream(&mut output))? == 0;
+                done &= check(zstd.flush_stream(&mut output))? == 0;
             }
             let mut input = InBuffer::around(part);
-            check(self.zstd.compress_stream(&mut output, &mut input))?;
+            check(zstd.compress_stream(&mut output, &mut input))?;
             done &= input.pos() == part.len();
         }
-        done &= check(self.zstd.end_stream(&mut output))? == 0;
+        done &= check(zstd.end_stream(&mut output))? == 0;
         if !done {
             return Err(io::Error::other("zstd takes more room than it says"));
         }
         Ok(())
     }
+}
+
+/// Creates a compressor, or the error that there is no memory for it.
+fn compressor() -> io::Result<CCtx<'static>> {
+    let mut zstd = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
+    check(zstd.set_parameter(CParameter::CompressionLevel(ZSTD_LEVEL)))?;
+    Ok(zstd)
 }
 
 fn check(result: SafeResult) -> io::Result<usize> {

@@ -127,6 +127,13 @@ impl<W: Write> SpoolWriter<W> {
         self
     }
 
+    /// Releases the memory in which frames were made, about 0.7 MiB after a large one. The next
+    /// frame allocates it again.
+    pub fn release(&mut self) {
+        self.packer.release();
+        self.payload = Payload::default();
+    }
+
     /// Adds a value as JSON to the stream of values `stream`. Like everything added, the value is
     /// in the file after the next flush at the latest, and before any record that is added later.
     pub fn meta(&mut self, stream: u32, value: &impl Serialize) -> Result<(), SpoolError> {

@@ -266,6 +266,9 @@ impl Spooling {
             self.settle();
         }
         self.keep_within_budget();
+        // The spool gets a frame per minute and thread, and a few values meanwhile.
+        self.spool.release();
+        self.journal.release();
     }
 
     /// Drops the spool and removes its files.
