@@ -146,6 +146,12 @@ impl Totals {
         self.worker_clusters.add_rank(input.rank, trees, keys, &places_of_others, most);
     }
 
+    /// Frees all values but those of contexts over the whole run, and of the job.
+    pub fn free_all_but_contexts(&mut self) {
+        let Self { tree, nodes, counters, threads, job, .. } = std::mem::take(self);
+        *self = Self { tree, nodes, counters, threads, job, ..Self::default() };
+    }
+
     /// Adds contexts without a place to the tree.
     fn name(
         &mut self,
@@ -236,6 +242,8 @@ impl Totals {
                 ours.exclusive.combine(&times.exclusive);
             }
         }
+        // What is combined is not kept while the rest is: both totals are large.
+        drop((other.tree, other.nodes));
         self.sums.combine(other.sums, &places);
         self.counters.combine(other.counters, &places);
         self.threads.combine(other.threads, &places);

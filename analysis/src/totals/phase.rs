@@ -10,7 +10,7 @@ use crate::agreement::Agreed;
 use crate::bandwidth::Bandwidths;
 use crate::instances::Instances;
 use crate::metrics::Accumulator;
-use crate::rank::{CallTime, Rank, transfers};
+use crate::rank::{CallTime, Rank, Work, transfers};
 use crate::subgroup_intervals::SubgroupIntervals;
 
 /// Work of one context in one phase, net of waiting for a core.
@@ -128,22 +128,9 @@ fn phase_of_rank(
             |(node, call): (&NodeId, &CallTime)| Some((place(*node)?, CallTotals::of_rank(call)));
         calls.iter().filter_map(of_call).collect()
     };
-    let mut nodes: BTreeMap<NodeId, PhaseNode> = BTreeMap::new();
-    let mut work_ns = 0;
-    for (node, work) in rank.phase_work(phase) {
-        work_ns += work.own_ns;
-        if let Some(node) = place(node) {
-            let totals = nodes.entry(node).or_default();
-            totals.inclusive.accumulate(work.inclusive_ns);
-            totals.own.accumulate(work.own_ns);
-        }
-    }
+    let work = rank.phase_work(phase);
     let delays = rank.run_delays(phase);
-    for (node, delay_ns) in &delays {
-        if let Some(node) = place(*node) {
-            nodes.entry(node).or_default().run_delay.accumulate(*delay_ns);
-        }
-    }
+    let work_ns = work.iter().map(|(_, work)| work.own_ns).sum();
     PhaseTotals {
         named_by: rank.input.rank,
         begins_after: phase.begins_after.and_then(place),
@@ -158,9 +145,35 @@ fn phase_of_rank(
         waited: Accumulator::from_iter([waits.values().map(|wait| wait.time_ns).sum()]),
         waits: of_calls(waits),
         resources: of_calls(rank.resources(phase)),
-        // Collecting fills the map's blocks; insertion in ascending order leaves them half empty.
-        nodes: nodes.into_iter().collect(),
+        nodes: nodes_of_rank(&work, &delays, place),
     }
+}
+
+/// Returns the values of one rank's contexts in a phase, from its work and its time of waiting for a
+/// core.
+fn nodes_of_rank(
+    work: &[(NodeId, Work)],
+    delays: &BTreeMap<NodeId, u64>,
+    place: impl Fn(NodeId) -> Option<NodeId>,
+) -> BTreeMap<NodeId, PhaseNode> {
+    let work = work.iter().filter_map(|(node, work)| Some((place(*node)?, Some(*work), None)));
+    let delays = delays.iter().filter_map(|(node, ns)| Some((place(*node)?, None, Some(*ns))));
+    let mut parts: Vec<_> = work.chain(delays).collect();
+    parts.sort_by_key(|(node, ..)| *node);
+    let mut nodes: Vec<(NodeId, PhaseNode)> = Vec::with_capacity(parts.len());
+    for (node, work, delay_ns) in parts {
+        if nodes.last().is_none_or(|(last, _)| *last != node) {
+            nodes.push((node, PhaseNode::default()));
+        }
+        let Some((_, totals)) = nodes.last_mut() else { continue };
+        if let Some(work) = work {
+            totals.inclusive.accumulate(work.inclusive_ns);
+            totals.own.accumulate(work.own_ns);
+        }
+        delay_ns.into_iter().for_each(|ns| totals.run_delay.accumulate(ns));
+    }
+    // Collecting fills the map's blocks; insertion in ascending order leaves them half empty.
+    nodes.into_iter().collect()
 }
 
 impl PhaseTotals {
