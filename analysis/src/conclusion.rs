@@ -34,7 +34,7 @@ use crate::segments::segments;
 use crate::slow_places::{self, Inquiry, SlowPlace, SlowPlaces};
 use crate::summary::{
     Communication, Counters, Loss, LossKind, Phase, Projection, RankCluster, SchemaVersion,
-    SideFile, Summary, When, WorkDifference,
+    SideFile, Summary, Tree, When, WorkDifference,
 };
 use crate::summary_tree::{places, shown_path, summary_tree};
 use crate::thread_clusters;
@@ -245,11 +245,29 @@ impl Conclusion {
 /// Builds the summary from the conclusions, the ranks' answers to [`Conclusion::queries`] and
 /// [`Conclusion::work_questions`], and the clusters with their representatives.
 pub fn summary(
+    mut conclusion: Conclusion,
+    answers: (&[RankSet], &BTreeMap<CauseId, WorkDifference>),
+    clusters: (Vec<RankCluster>, &[Group]),
+    over_time: &Option<(Plan, TimelineTotals)>,
+    job: &JobInfo,
+) -> Summary {
+    let places = conclusion.places();
+    let summary = without_tree(&conclusion, answers, clusters, over_time, (&places, job));
+    let attributed = attribute(&conclusion.totals, &conclusion.context_classes, &conclusion.owners);
+    // The tree is the largest part of the summary: what it does not need is freed first.
+    conclusion.totals.free_all_but_contexts();
+    conclusion.imbalances = BTreeMap::new();
+    let Conclusion { totals, context_classes, .. } = &conclusion;
+    Summary { tree: summary_tree(totals, context_classes, &attributed, &places), ..summary }
+}
+
+/// Builds the summary without the tree. `places` holds the index of each context in the tree.
+fn without_tree(
     conclusion: &Conclusion,
     (answers, differences): (&[RankSet], &BTreeMap<CauseId, WorkDifference>),
     (clusters, biclusters): (Vec<RankCluster>, &[Group]),
     over_time: &Option<(Plan, TimelineTotals)>,
-    job: &JobInfo,
+    (places, job): (&[Option<u32>], &JobInfo),
 ) -> Summary {
     let Conclusion {
         totals,
@@ -261,8 +279,6 @@ pub fn summary(
         findings,
         ..
     } = conclusion;
-    let attributed = attribute(totals, context_classes, owners);
-    let (tree, places) = summary_tree(totals, context_classes, &attributed);
     let mut ranks = answers.iter();
     let mut answer = |queries: &[Query]| {
         ranks.by_ref().take(queries.len()).fold(RankSet::default(), |one, more| one.union(more))
@@ -273,7 +289,7 @@ pub fn summary(
     for (index, (finding, chain)) in findings.iter().zip(&conclusion.chains).enumerate() {
         let slow = answer(&finding.slow).union(&finding.slow_ranks);
         let waiting = answer(finding.waiting.as_slice());
-        let mut loss = loss(conclusion, (finding, chain), &slow, &waiting, &places);
+        let mut loss = loss(conclusion, (finding, chain), &slow, &waiting, places);
         for (place, cause) in loss.causes.iter_mut().enumerate() {
             let id = CauseId { finding: index, cause: place };
             cause.difference = differences.get(&id).cloned();
@@ -301,23 +317,23 @@ pub fn summary(
             elapsed_s: projected_s(totals, conclusion.slow_work_ns, findings),
         },
         losses,
-        segments: segments(totals, imbalances, context_classes, owners, &places),
+        segments: segments(totals, imbalances, context_classes, owners, places),
         phases,
-        loops: loop_summary::shown(totals, &places, &alignment),
+        loops: loop_summary::shown(totals, places, &alignment),
         clusters,
-        biclusters: biclusters.iter().map(|group| group.shown(&places)).collect(),
+        biclusters: biclusters.iter().map(|group| group.shown(places)).collect(),
         population: None,
         thread_clusters: thread_clusters::shown(totals, context_classes),
-        threads: totals.threads.shown(totals, context_classes, &places),
+        threads: totals.threads.shown(totals, context_classes, places),
         clocks: totals.clocks.conclude(reference, totals.job.kept_period_ns),
         timeline: SideFile::default(),
         per_rank: SideFile::default(),
         communication: Communication {
             matrix: conclusion.pairs.as_ref().and_then(|pairs| pairs.matrix(&conclusion.axis)),
         },
-        counters: counters(totals, &places, job),
-        openmp: totals.openmp.conclude(&places),
-        tree,
+        counters: counters(totals, places, job),
+        openmp: totals.openmp.conclude(places),
+        tree: Tree::default(),
         thresholds: in_force(min_loss_of(totals)),
         notes: {
             let mut notes = notes(&totals.job, matching, job);

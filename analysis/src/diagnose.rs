@@ -198,9 +198,10 @@ pub fn diagnose_into(
     drop((local, contexts));
     let mut summary = conclusion.zip(answers).map(|(conclusion, (answers, clusters))| {
         let answers = (&answers[..], &differences);
-        let mut summary = summary(&conclusion, answers, (clusters, &biclusters), &over_time, job);
-        if let Some(sampled) = sampled {
-            sampled.add_to(&mut summary, &conclusion.places());
+        let places = sampled.is_some().then(|| conclusion.places());
+        let mut summary = summary(conclusion, answers, (clusters, &biclusters), &over_time, job);
+        if let Some((sampled, places)) = sampled.zip(places) {
+            sampled.add_to(&mut summary, &places);
         }
         summary
     });

@@ -27,15 +27,17 @@ pub fn places(totals: &Totals) -> Vec<Option<u32>> {
     alive.into_iter().map(|alive| alive.then(|| indices.next()).flatten()).collect()
 }
 
-/// Returns the tree, and for each context of the totals its index in the tree.
+/// Returns the tree. `places` holds the index in the tree of each context of the totals
+/// ([`places`]).
 pub fn summary_tree(
     totals: &Totals,
     context_classes: &[ContextClass],
     attributed: &[Attributed],
-) -> (Tree, Vec<Option<u32>>) {
+    places: &[Option<u32>],
+) -> Tree {
     let contexts = &totals.tree.contexts;
-    let places = places(totals);
-    let mut tree = Tree::default();
+    let nodes = Vec::with_capacity(places.iter().flatten().count());
+    let mut tree = Tree { frames: Vec::new(), nodes };
     let mut frames: HashMap<Frame, u32> = HashMap::new();
     for (index, node) in contexts.nodes.iter().enumerate() {
         if places[index].is_none() {
@@ -61,7 +63,7 @@ pub fn summary_tree(
             node.thread_times.extend(totals.threads.times(index as NodeId));
         }
     }
-    (tree, places)
+    tree
 }
 
 fn values(totals: &NodeTotals, attributed: &Attributed, ranks: u32) -> TreeNode {
