@@ -368,7 +368,10 @@ impl<'a> Contexts<'a> {
     }
 
     /// Returns the finished context tree.
-    pub(crate) fn finish(self) -> ContextTree {
+    pub(crate) fn finish(mut self) -> ContextTree {
+        // Kept until the end of the analysis, for each rank of the node.
+        self.out.nodes.shrink_to_fit();
+        self.out.frames.shrink_to_fit();
         self.out
     }
 
