@@ -12,7 +12,7 @@ use crate::thresholds::{
     EVENED_OUT_FACTOR, MIN_CAUSE_SHARE, MIN_INNER_FRACTION, MIN_PERIODS_PER_INSTANCE,
     MIN_SHARED_FRACTION, SUBGROUP_FACTOR,
 };
-use crate::totals::{PhaseSums, PhaseTotals};
+use crate::totals::{PhaseNode, PhaseSums, PhaseTotals};
 
 /// Imbalance of one context's work: the run time that would be saved if that work were even.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -181,25 +181,32 @@ pub fn shared_functions(
     let frame = |node: NodeId| &tree.frames[tree.nodes[node as usize].frame as usize];
     // Inlined calls of one function have different frames with the same name.
     let name = |node: NodeId| frame(node).function.as_str();
-    /// A context, the name of its caller, and its mean time in nanoseconds.
-    type Use<'a> = (NodeId, &'a str, f64);
-    let mut uses: BTreeMap<(NodeId, &str), Vec<Use<'_>>> = BTreeMap::new();
-    for (node, totals) in phase.nodes.iter().filter(|(node, _)| !is_loop(frame(**node))) {
-        let Some(caller) = owners.caller(tree, *node) else { continue };
-        let Some(outer) = owners.caller(tree, caller) else { continue };
-        let mean_ns = totals.inclusive.mean(ranks);
-        uses.entry((outer, name(*node))).or_default().push((*node, name(caller), mean_ns));
+    /// A context of a function.
+    struct Use<'a> {
+        /// The caller's caller, and the name of the function.
+        within: (NodeId, &'a str),
+        node: NodeId,
+        /// Name of the caller.
+        caller: &'a str,
+        /// Mean time over ranks, in nanoseconds.
+        mean_ns: f64,
     }
+    let functions = phase.nodes.iter().filter(|(node, _)| !is_loop(frame(**node)));
+    let use_of = |(node, totals): (&NodeId, &PhaseNode)| {
+        let caller = owners.caller(tree, *node)?;
+        let within = (owners.caller(tree, caller)?, name(*node));
+        let mean_ns = totals.inclusive.mean(ranks);
+        Some(Use { within, node: *node, caller: name(caller), mean_ns })
+    };
+    let mut uses: Vec<Use<'_>> = functions.filter_map(use_of).collect();
+    uses.sort_by_key(|it| it.within);
     let mut shared = BTreeSet::new();
-    for users in uses.into_values() {
-        let most = users.iter().map(|(_, _, ns)| *ns).fold(0.0, f64::max);
-        let callers: BTreeSet<&str> = users
-            .iter()
-            .filter(|(_, _, ns)| *ns >= MIN_SHARED_FRACTION * most)
-            .map(|(_, caller, _)| *caller)
-            .collect();
+    for users in uses.chunk_by(|one, other| one.within == other.within) {
+        let most = users.iter().map(|it| it.mean_ns).fold(0.0, f64::max);
+        let large = users.iter().filter(|it| it.mean_ns >= MIN_SHARED_FRACTION * most);
+        let callers: BTreeSet<&str> = large.map(|it| it.caller).collect();
         if callers.len() > 1 {
-            shared.extend(users.into_iter().map(|(node, _, _)| node));
+            shared.extend(users.iter().map(|it| it.node));
         }
     }
     shared
