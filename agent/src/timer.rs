@@ -5,8 +5,9 @@
 //! faster than CONFIG_HZ. CLOCK_MONOTONIC is used if the user asks for wall time.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::os::fd::IntoRawFd;
 
-use perf_event_open_sys::bindings as perf;
+use perf_event::events::Software;
 
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::syscalls::syscall;
@@ -180,11 +181,16 @@ fn enable(descriptor: libc::c_int, tid: libc::pid_t, on: bool) -> bool {
     if !is_event_of(descriptor, tid) {
         return false;
     }
+    turn(descriptor, on);
+    true
+}
+
+/// Enables or disables a perf event.
+fn turn(descriptor: libc::c_int, on: bool) {
     // PERF_EVENT_IOC_ENABLE and _DISABLE of perf_event_open(2).
     let request: libc::c_ulong = if on { 0x2400 } else { 0x2401 };
     // SAFETY: the request takes no pointer.
     let _ = unsafe { syscall!(libc::SYS_ioctl, descriptor, request, 0) };
-    true
 }
 
 /// Returns whether a descriptor is the perf event of a thread of ours. All perf events have one
@@ -217,24 +223,12 @@ const F_GETSIG: libc::c_int = 11;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_GETOWN_EX: libc::c_int = 16;
 
-/// Opens an event that interrupts the calling thread. The event is enabled from the beginning: it
-/// sends no signals before the descriptor is set up.
+/// Opens an event that interrupts the calling thread, and enables it.
 fn perf_event(period_ns: u64, tid: libc::pid_t, descriptors: &Descriptors) -> Option<libc::c_int> {
-    let mut attributes = perf::perf_event_attr {
-        type_: perf::PERF_TYPE_SOFTWARE,
-        size: size_of::<perf::perf_event_attr>() as u32,
-        config: perf::PERF_COUNT_SW_TASK_CLOCK.into(),
-        ..Default::default()
-    };
-    attributes.__bindgen_anon_1.sample_period = period_ns;
-    attributes.__bindgen_anon_2.wakeup_events = 1;
-    attributes.set_exclude_kernel(1);
-    attributes.set_exclude_hv(1);
-    let flags = perf::PERF_FLAG_FD_CLOEXEC;
-    // SAFETY: the attributes outlive the call. The calling thread, on any core, in no group.
-    let low =
-        unsafe { syscall!(libc::SYS_perf_event_open, &raw mut attributes, 0, -1i32, -1i32, flags) };
-    let descriptor = descriptors.adopt(low.ok()? as libc::c_int)?;
+    let mut builder = perf_event::Builder::new().kind(Software::TASK_CLOCK);
+    builder.sample_period(period_ns).wakeup_events(1).exclude_kernel(true).exclude_hv(true);
+    let low = builder.build().ok()?.into_raw_fd();
+    let descriptor = descriptors.adopt(low)?;
     let owner = Owner { kind: F_OWNER_TID, id: tid };
     // SAFETY: fcntl on our descriptor; the owner outlives the call.
     let set_up = unsafe {
@@ -246,6 +240,7 @@ fn perf_event(period_ns: u64, tid: libc::pid_t, descriptors: &Descriptors) -> Op
         descriptors.release(descriptor, true);
         return None;
     }
+    turn(descriptor, true);
     Some(descriptor)
 }
 
