@@ -149,8 +149,8 @@ fn phase_of_rank(
     }
 }
 
-/// Returns the values of one rank's contexts in a phase, from its work and its time of waiting for a
-/// core.
+/// Returns the values of one rank's contexts in a phase, from its work and its time of waiting for
+/// a core.
 fn nodes_of_rank(
     work: &[(NodeId, Work)],
     delays: &BTreeMap<NodeId, u64>,
