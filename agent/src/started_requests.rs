@@ -86,6 +86,10 @@ struct RequestSlot {
     started: Started,
 }
 
+/// Place of a request in the table.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestPlace(usize);
+
 /// A thread's table of started requests. Zeroed memory is an empty table.
 pub struct StartedRequests {
     places: [RequestSlot; PLACES],
@@ -176,18 +180,36 @@ impl StartedRequests {
         Some(*started)
     }
 
-    /// Takes note that a request is complete or cancelled. Returns what `of` makes of its
-    /// communication, if it was started. Persistent requests stay in the table.
+    /// Takes note that a request is complete or cancelled. Returns its communication if it was
+    /// started. Persistent requests stay in the table.
+    pub fn complete(&mut self, handle: u64) -> Option<Started> {
+        let place = self.place(handle)?;
+        let found = *self.at(place);
+        self.complete_at(place);
+        found.is_active.then_some(found)
+    }
+
+    /// Returns the place of a request; `None` if the request is not followed.
     #[inline(always)]
-    pub fn complete<R>(&mut self, handle: u64, of: impl FnOnce(&Started) -> R) -> Option<R> {
-        let place = self.find(key_of(handle))?;
-        let started = &mut self.places[place].started;
-        let found = started.is_active.then(|| of(started));
+    pub fn place(&self, handle: u64) -> Option<RequestPlace> {
+        self.find(key_of(handle)).map(RequestPlace)
+    }
+
+    /// Returns the communication of the request at a place.
+    #[inline(always)]
+    pub fn at(&self, place: RequestPlace) -> &Started {
+        &self.places[place.0 % PLACES].started
+    }
+
+    /// Takes note that the request at a place is complete or cancelled. Persistent requests stay in
+    /// the table; other places become invalid.
+    #[inline(always)]
+    pub fn complete_at(&mut self, place: RequestPlace) {
+        let started = &mut self.places[place.0 % PLACES].started;
         match started.is_persistent {
             true => started.is_active = false,
-            false => self.free(place),
+            false => self.free(place.0 % PLACES),
         }
-        found
     }
 
     /// Removes a request that was freed or that has a handle now in use for something else.
@@ -197,19 +219,12 @@ impl StartedRequests {
         }
     }
 
-    /// Begins a list of the requests that a call may complete.
+    /// Begins a list of the requests that a call may complete. Returns the places for their
+    /// handles. Handles beyond [`MAX_LISTED`] are not followed.
     #[inline]
-    pub fn begin_list(&mut self) {
-        self.listed_count = 0;
-    }
-
-    /// Adds a handle to the list. Handles beyond [`MAX_LISTED`] are not followed.
-    #[inline]
-    pub fn list(&mut self, handle: u64) {
-        if let Some(place) = self.listed.get_mut(self.listed_count) {
-            *place = handle;
-            self.listed_count += 1;
-        }
+    pub fn list(&mut self, count: usize) -> &mut [u64] {
+        self.listed_count = count.min(MAX_LISTED);
+        &mut self.listed[..self.listed_count]
     }
 
     /// Returns the number of stored handles.
@@ -363,7 +378,7 @@ mod tests {
                             _ => drop(truth.remove(&handle)),
                         }
                         let known = known.filter(|known| known.is_active);
-                        prop_assert_eq!(table.complete(handle, |it| *it), known);
+                        prop_assert_eq!(table.complete(handle), known);
                     }
                     Step::Remove(handle) => {
                         table.remove(handle);
@@ -400,11 +415,9 @@ mod tests {
     #[test]
     fn long_lists_are_followed_at_their_begin() {
         let mut table = table();
-        table.begin_list();
-        [7, 8].into_iter().for_each(|handle| table.list(handle));
+        table.list(2).copy_from_slice(&[7, 8]);
         assert_eq!([table.listed_handle(1), table.listed_handle(2)], [Some(8), None]);
-        table.begin_list();
-        (0..2000).for_each(|handle| table.list(handle));
+        table.list(2000).iter_mut().zip(0..).for_each(|(place, handle)| *place = handle);
         assert_eq!((table.listed(), table.listed_handle(1023)), (MAX_LISTED, Some(1023)));
     }
 }

@@ -153,6 +153,9 @@ unsafe extern "C-unwind" fn share(team: *const Team) {
 unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outlined {
     let begin = || {
         let (block, observed) = this_thread()?;
+        if team.is_alone(block, &Gomp) {
+            return None;
+        }
         block.enter(|state| shares::begin_share(observed, block, state, team, &Gomp))
     };
     let share = guarded("share", begin, || None).unwrap_or(Share::UNMEASURED);

@@ -10,7 +10,9 @@
 use std::ffi::c_int;
 
 use plimsoll_agent::regions::meet;
-use plimsoll_agent::started_requests::{Inserted, MAX_LISTED, Numbering, Source, Started};
+use plimsoll_agent::started_requests::{
+    Inserted, MAX_LISTED, Numbering, RequestPlace, Source, Started,
+};
 use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::{LIST, Messages};
 use plimsoll_comm::mpi::{HandleFacts, Named};
@@ -42,10 +44,7 @@ pub unsafe fn begin(frame: &Frame, messages: Messages, state: &mut State, facts:
         if count > MAX_LISTED {
             state.channels.miss_receive();
         }
-        let requests = &mut state.requests;
-        requests.begin_list();
-        let count = count.min(MAX_LISTED);
-        facts.each_listed_handle(list, count, frame.is_c(), |handle| requests.list(handle));
+        facts.read_handles(list, frame.is_c(), state.requests.list(count));
     }
 }
 
@@ -249,8 +248,7 @@ impl Exchange<'_> {
                 Takes { status, .. } => self.took(state, status),
                 StartsToTake { request, .. } => {
                     let message = state.requests.listed_handle(0);
-                    let found =
-                        message.and_then(|message| state.requests.complete(message, |it| *it));
+                    let found = message.and_then(|message| state.requests.complete(message));
                     self.start(state, request, found.unwrap_or_default());
                 }
                 StartsToExchange { to, from, request } => {
@@ -315,8 +313,7 @@ impl Exchange<'_> {
                 // A receive that completed before it could be cancelled is not counted as received.
                 Cancels { .. } => {
                     let handle = state.requests.listed_handle(0);
-                    let started =
-                        handle.and_then(|handle| state.requests.complete(handle, |it| *it));
+                    let started = handle.and_then(|handle| state.requests.complete(handle));
                     if let Some(started) = started {
                         self.lose_number(state, &started);
                     }
@@ -411,8 +408,7 @@ impl Exchange<'_> {
     /// As [`Self::book`].
     unsafe fn took(&self, state: &mut State, status: u8) {
         let message = state.requests.listed_handle(0);
-        let Some(found) = message.and_then(|message| state.requests.complete(message, |it| *it))
-        else {
+        let Some(found) = message.and_then(|message| state.requests.complete(message)) else {
             return self.meet(state, UNKNOWN_PARTNER, [0, 0, 1], self.ticks);
         };
         // SAFETY: promised by the caller.
@@ -616,22 +612,21 @@ impl Exchange<'_> {
         statuses: usize,
     ) -> Option<(bool, Option<u32>)> {
         let handle = state.requests.listed_handle(listed)?;
-        let (is_received, partner, to_note) = state.requests.complete(handle, |started| {
-            // Few messages are exemplary, or have a sender that only the status names.
-            let (is_received, partner) = match started.from {
-                Some(Source::Rank(from)) => (true, Some(from)),
-                Some(Source::Any(_)) => return (true, None, Some(*started)),
-                None => (false, started.to),
-            };
-            let is_numbered = started.numbering != Numbering::None;
-            (is_received, partner, if is_numbered { Some(*started) } else { None })
-        })?;
-        let partner = match to_note {
-            // SAFETY: promised by the caller.
-            Some(started) => unsafe { self.note_completed(state, &started, statuses, status) },
-            None => partner,
+        let place = state.requests.place(handle)?;
+        let started = state.requests.at(place);
+        let is_active = started.is_active;
+        let (is_received, mut partner, is_known) = match started.from {
+            Some(Source::Rank(from)) => (true, Some(from), true),
+            Some(Source::Any(_)) => (true, None, false),
+            None => (false, started.to, true),
         };
-        Some((is_received, partner))
+        // Few messages are exemplary, or have a sender that only the status names.
+        if is_active && !(is_known && started.numbering == Numbering::None) {
+            // SAFETY: promised by the caller.
+            partner = unsafe { self.note_completed(state, place, statuses, status) };
+        }
+        state.requests.complete_at(place);
+        is_active.then_some((is_received, partner))
     }
 
     /// Returns the partner of a completed request, and numbers its message.
@@ -643,10 +638,11 @@ impl Exchange<'_> {
     unsafe fn note_completed(
         &self,
         state: &mut State,
-        started: &Started,
+        place: RequestPlace,
         statuses: usize,
         status: usize,
     ) -> Option<u32> {
+        let started = *state.requests.at(place);
         // SAFETY: promised by the caller.
         unsafe {
             let partner = match started.from {
@@ -654,7 +650,7 @@ impl Exchange<'_> {
                 None => started.to,
             };
             if let Some(partner) = partner {
-                self.number_completed(state, (started, partner), statuses, status);
+                self.number_completed(state, (&started, partner), statuses, status);
             }
             partner
         }

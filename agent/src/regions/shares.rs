@@ -231,17 +231,10 @@ pub fn begin_share(
 ) -> Share {
     let outer = state.graft;
     let is_primary = core::ptr::eq(block, team.primary);
-    let number = if is_primary {
-        let threads = runtime.threads();
-        team.threads.store(threads, Ordering::Relaxed);
-        if threads <= 1 {
-            // Alone, a thread works from the begin of the region to its end.
-            return Share::UNMEASURED;
-        }
-        0
-    } else {
-        runtime.thread_number()
-    };
+    if team.is_alone(block, runtime) {
+        return Share::UNMEASURED;
+    }
+    let number = if is_primary { 0 } else { runtime.thread_number() };
     let begun = ticks();
     if !is_primary {
         end_idle(observed, state, begun);
@@ -254,6 +247,19 @@ pub fn begin_share(
 }
 
 impl Team {
+    /// Whether the calling thread is alone in the team, so that it works from the begin of the
+    /// region to its end and needs no share. Takes note of the size of the team.
+    #[inline]
+    pub fn is_alone(&self, block: &ThreadBlock, runtime: &impl Runtime) -> bool {
+        if !core::ptr::eq(block, self.primary) {
+            return false;
+        }
+        if self.threads.load(Ordering::Relaxed) == 0 {
+            self.threads.store(runtime.threads(), Ordering::Relaxed);
+        }
+        self.threads.load(Ordering::Relaxed) <= 1
+    }
+
     /// Whether a thread makes the region.
     pub fn is_made_by(&self, block: &ThreadBlock) -> bool {
         core::ptr::eq(block, self.primary)

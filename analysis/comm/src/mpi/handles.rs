@@ -701,30 +701,25 @@ impl HandleFacts {
         }
     }
 
-    /// Calls `with` with each of `count` handles of a list, as [`Self::listed_handle`] returns it.
+    /// Reads the first handles of a list, as [`Self::listed_handle`] returns them.
     ///
     /// # Safety
-    /// The list must have at least `count` elements.
+    /// The list must have at least as many elements as `handles`.
     #[inline(always)]
-    pub unsafe fn each_listed_handle(
-        &self,
-        list: usize,
-        count: usize,
-        is_c: bool,
-        mut with: impl FnMut(u64),
-    ) {
+    pub unsafe fn read_handles(&self, list: usize, is_c: bool, handles: &mut [u64]) {
         // SAFETY: promised by the caller.
         unsafe {
             match Layout::new(self.library.abi, is_c) {
                 Layout::Integer => {
-                    let list = list as *const u32;
-                    (0..count).for_each(|at| {
-                        with(u64::from(list.add(at).read_unaligned()) | FORTRAN_HANDLE)
-                    });
+                    for (at, handle) in handles.iter_mut().enumerate() {
+                        let word = (list as *const u32).add(at).read_unaligned();
+                        *handle = u64::from(word) | FORTRAN_HANDLE;
+                    }
                 }
                 Layout::Word => {
-                    let list = list as *const Handle;
-                    (0..count).for_each(|at| with(list.add(at).read_unaligned() as u64));
+                    for (at, handle) in handles.iter_mut().enumerate() {
+                        *handle = (list as *const Handle).add(at).read_unaligned() as u64;
+                    }
                 }
             }
         }
