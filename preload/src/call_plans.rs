@@ -54,24 +54,24 @@ impl Steps {
     /// One count and one datatype describe the call's message.
     pub const WHOLE_MESSAGE: Self = Self(1 << 6);
     /// Several counts or datatypes describe the call's messages.
-    pub const OTHER_MESSAGES: Self = Self(1 << 12);
+    pub const OTHER_MESSAGES: Self = Self(1 << 7);
     /// The call's result is a number of bytes.
-    pub const RETURNS_BYTES: Self = Self(1 << 7);
+    pub const RETURNS_BYTES: Self = Self(1 << 8);
     /// The call is related to messages between two ranks.
-    pub const HAS_PARTNERS: Self = Self(1 << 8);
+    pub const HAS_PARTNERS: Self = Self(1 << 9);
     /// The call has an argument with the rank of a partner.
-    pub const HAS_RANKS: Self = Self(1 << 9);
+    pub const HAS_RANKS: Self = Self(1 << 10);
     /// The call may complete, cancel or free requests of messages.
-    pub const ENDS_REQUESTS: Self = Self(1 << 10);
+    pub const ENDS_REQUESTS: Self = Self(1 << 11);
     /// The call makes a persistent request and starts nothing.
-    pub const ONLY_PREPARES: Self = Self(1 << 11);
+    pub const ONLY_PREPARES: Self = Self(1 << 12);
 
     const fn with(self, steps: Self, needed: bool) -> Self {
         if needed { Self(self.0 | steps.0) } else { self }
     }
 }
 
-/// Calls that free handles other than requests, and MPI_Request_free.
+/// Calls that free a handle.
 const FREEING: [CallId; 6] = [
     id_of("MPI_Comm_free"),
     id_of("MPI_Comm_disconnect"),
@@ -144,5 +144,36 @@ const fn steps(call: CallId) -> Steps {
             .with(Steps::ENDS_REQUESTS, messages.completes().is_some())
             .with(Steps::ONLY_PREPARES, messages.only_prepares()),
         None => steps,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_has_the_steps_that_it_needs() {
+        let (message, partners) = (Steps::WHOLE_MESSAGE, Steps::HAS_PARTNERS);
+        for (name, taken) in [
+            ("MPI_Barrier", vec![Steps::MPI, Steps::SYNCHRONISES]),
+            ("MPI_Send", vec![Steps::MPI, message, partners, Steps::HAS_RANKS]),
+            (
+                "MPI_Recv_init",
+                vec![Steps::MPI, message, partners, Steps::HAS_RANKS, Steps::ONLY_PREPARES],
+            ),
+            ("MPI_Start", vec![Steps::MPI, Steps::SYNCHRONISES, partners]),
+            ("MPI_Waitall", vec![Steps::MPI, Steps::COMPLETES, partners, Steps::ENDS_REQUESTS]),
+            ("MPI_Request_free", vec![Steps::MPI, Steps::FREES, partners, Steps::ENDS_REQUESTS]),
+            ("MPI_Alltoallw", vec![Steps::MPI, Steps::SYNCHRONISES, Steps::OTHER_MESSAGES]),
+            ("MPI_Type_free", vec![Steps::MPI, Steps::FREES]),
+            ("read", vec![Steps::READS_DESCRIPTOR, Steps::RETURNS_BYTES]),
+            ("GOMP_barrier", vec![Steps::RUNTIME]),
+        ] {
+            let steps = taken.into_iter().fold(Steps(0), |all, step| all.with(step, true));
+            assert_eq!(CallPlan::of(id_of(name)).steps, steps, "{name}");
+        }
+        assert!(!CallPlan::of(id_of("msync")).has(Steps::READS_DESCRIPTOR), "it takes an address");
+        let send = CallPlan::of(id_of("MPI_Send"));
+        assert_eq!((send.communicator, send.message), (5, (1, 2)));
     }
 }
