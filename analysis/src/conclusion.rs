@@ -254,7 +254,7 @@ pub fn summary(
     let places = conclusion.places();
     let summary = without_tree(&conclusion, answers, clusters, over_time, (&places, job));
     let attributed = attribute(&conclusion.totals, &conclusion.context_classes, &conclusion.owners);
-    // The tree is the largest part of the summary: what it does not need is freed first.
+    // The tree takes most memory of the summary. Totals that it does not use are freed before.
     conclusion.totals.free_all_but_contexts();
     conclusion.imbalances = BTreeMap::new();
     let Conclusion { totals, context_classes, .. } = &conclusion;

@@ -104,12 +104,13 @@ unsafe fn note_synchronisation(
     // SAFETY: promised by the caller.
     unsafe {
         match role(frame.call()) {
-            Some(Role::Completes(_)) if !facts.has_pending() => {}
-            Some(Role::Completes(_)) if communicating_thread::is_current() => {
-                *scope = facts.completed(succeeded, |index| is_reported(frame, index));
+            // Its caller has seen that collectives are pending.
+            Some(Role::Completes(_)) => {
+                if communicating_thread::is_current() {
+                    *scope = facts.completed(succeeded, |index| is_reported(frame, index));
+                }
             }
             _ if !succeeded => {}
-            Some(Role::Completes(_)) => {}
             Some(Role::StartsPrepared(requests)) => {
                 if facts.has_prepared() {
                     start_prepared(frame, requests, facts);
