@@ -6,11 +6,12 @@
 //! after all threads have returned, so that the team outlives its use.
 
 use std::arch::naked_asm;
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::regions::Entry;
 use plimsoll_agent::regions::shares::{self, IdlePlace, Share, Team};
+use plimsoll_agent::tls;
 use plimsoll_calls::{CALLS, CallId, OPENMP_IDLE, id_of};
 use plimsoll_wire::clock_anchor::ticks;
 
@@ -108,8 +109,10 @@ unsafe extern "C" fn leave(frame: &RegionFrame) {
 /// Stack frame of [`share`].
 #[repr(C, align(16))]
 struct ShareFrame {
-    share: Share,
-    pad: u64,
+    /// Initialised if the share is measured.
+    share: MaybeUninit<Share>,
+    /// 1 if the share is measured, 0 otherwise.
+    is_measured: u64,
     caller_rbp: u64,
     return_address: u64,
 }
@@ -136,13 +139,17 @@ unsafe extern "C-unwind" fn share(team: *const Team) {
         "call {begin_share}",
         "mov rdi, rdx",
         "call rax",
+        "cmp qword ptr [rsp + {is_measured}], 0",
+        "je 2f",
         "mov rdi, rsp",
         "call {end_share}",
+        "2:",
         "leave",
         ".cfi_def_cfa rsp, 8",
         "ret",
         ".cfi_endproc",
         room = const SHARE_ROOM,
+        is_measured = const offset_of!(ShareFrame, is_measured),
         begin_share = sym begin_share,
         end_share = sym end_share,
     )
@@ -151,26 +158,46 @@ unsafe extern "C-unwind" fn share(team: *const Team) {
 /// # Safety
 /// The frame and the team are those of [`share`].
 unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outlined {
-    let begin = || {
-        let (block, observed) = this_thread()?;
-        if team.is_alone(block, &Gomp) {
-            return None;
+    // SAFETY: the block is the calling thread's, and stays until the thread has ended.
+    let block = unsafe { tls::get().as_ref() };
+    let is_measured = match block {
+        Some(block) if !team.is_alone(block, &Gomp) => {
+            // SAFETY: as the caller promises.
+            unsafe { begin_measured_share(&raw mut (*frame).share, team) }
         }
-        block.enter(|state| shares::begin_share(observed, block, state, team, &Gomp))
+        _ => false,
     };
-    let share = guarded("share", begin, || None).unwrap_or(Share::UNMEASURED);
     // SAFETY: as the caller promises.
-    unsafe { (&raw mut (*frame).share).write(share) };
+    unsafe { (&raw mut (*frame).is_measured).write(is_measured.into()) };
     Outlined { function: team.function, data: team.data }
 }
 
+/// Begins the calling thread's share at `place`; false if the share is not measured. Out of line: a
+/// thread that is alone in its team needs no share.
+///
 /// # Safety
-/// The frame is that of [`share`], and the outlined function has returned.
+/// A share may be written to `place`.
+#[inline(never)]
+unsafe fn begin_measured_share(place: *mut MaybeUninit<Share>, team: &Team) -> bool {
+    let begin = || {
+        let (block, observed) = this_thread()?;
+        block.enter(|state| shares::begin_share(observed, block, state, team, &Gomp))?
+    };
+    let share = guarded("share", begin, || None);
+    if let Some(share) = share {
+        // SAFETY: as the caller promises.
+        unsafe { place.write(MaybeUninit::new(share)) };
+    }
+    share.is_some()
+}
+
+/// # Safety
+/// The frame is that of [`share`], its share is measured, and the outlined function has returned.
 unsafe extern "C" fn end_share(frame: &ShareFrame) {
     let end = || {
-        let Some((block, observed)) = this_thread().filter(|_| frame.share.is_measured()) else {
-            return;
-        };
+        let Some((block, observed)) = this_thread() else { return };
+        // SAFETY: as the caller promises.
+        let share = unsafe { frame.share.assume_init_ref() };
         let from = Entry {
             call: OPENMP_IDLE,
             return_slot: &raw const frame.return_address as u64,
@@ -181,7 +208,7 @@ unsafe extern "C" fn end_share(frame: &ShareFrame) {
         };
         // SAFETY: the share was begun on this thread, and the region ends after all its shares.
         block.enter(|state| unsafe {
-            shares::end_share(observed, block, state, &frame.share, &from, IdlePlace::Caller);
+            shares::end_share(observed, block, state, share, &from, IdlePlace::Caller);
         });
     };
     guarded("share's end", end, || ());

@@ -216,5 +216,8 @@ int main(int argc, char **argv)
     if (sinks && is_at("reduction"))
         begin_to_sink(10);
     MPI_Finalize();
+    /* Without Plimsoll, MPI_Finalize may end before. */
+    if (sinks && is_at("reduction"))
+        sleep_ms(100);
     return 0;
 }

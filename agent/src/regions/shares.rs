@@ -98,8 +98,6 @@ pub trait Runtime {
 #[repr(C)]
 pub struct Share {
     team: *const Team,
-    /// Whether the share is measured.
-    is_measured: bool,
     number: u32,
     begun: u64,
     before: CallTimes,
@@ -177,7 +175,7 @@ const FIRST_FOLDED: usize = MAX_SHARES - 1;
 ///
 /// # Safety
 /// The memory of `team` stays in place until the region has ended.
-#[inline]
+#[inline(always)]
 pub unsafe fn begin_region(
     observed: &Observed,
     block: &ThreadBlock,
@@ -220,7 +218,7 @@ pub unsafe fn begin_region(
     true
 }
 
-/// Begins the calling thread's share of the region of `team`.
+/// Begins the calling thread's share of the region of `team`; `None` if the thread is alone there.
 #[inline]
 pub fn begin_share(
     observed: &Observed,
@@ -228,11 +226,11 @@ pub fn begin_share(
     state: &mut State,
     team: &Team,
     runtime: &impl Runtime,
-) -> Share {
+) -> Option<Share> {
     let outer = state.graft;
     let is_primary = core::ptr::eq(block, team.primary);
     if team.is_alone(block, runtime) {
-        return Share::UNMEASURED;
+        return None;
     }
     let number = if is_primary { 0 } else { runtime.thread_number() };
     let begun = ticks();
@@ -243,7 +241,7 @@ pub fn begin_share(
     if (number as usize) < FIRST_FOLDED {
         team.shares[number as usize].count.store(0, Ordering::Relaxed);
     }
-    Share { team, is_measured: true, number, begun, before: state.call_times, outer }
+    Some(Share { team, number, begun, before: state.call_times, outer })
 }
 
 impl Team {
@@ -263,23 +261,6 @@ impl Team {
     /// Whether a thread makes the region.
     pub fn is_made_by(&self, block: &ThreadBlock) -> bool {
         core::ptr::eq(block, self.primary)
-    }
-}
-
-impl Share {
-    /// Share of a thread that is not measured.
-    pub const UNMEASURED: Self = Self {
-        team: core::ptr::null(),
-        is_measured: false,
-        number: 0,
-        begun: 0,
-        before: CallTimes { barrier: 0, lock: 0, mpi: 0 },
-        outer: PathKey::NONE,
-    };
-
-    /// Whether the share is measured.
-    pub fn is_measured(&self) -> bool {
-        self.is_measured
     }
 }
 

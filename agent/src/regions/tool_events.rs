@@ -138,7 +138,8 @@ pub struct ToolTeam {
 }
 
 struct OpenShare {
-    share: Share,
+    /// `None`: the share is not measured.
+    share: Option<Share>,
     team: *const ToolTeam,
     is_primary: bool,
     has_ended: bool,
@@ -146,12 +147,8 @@ struct OpenShare {
 
 impl OpenShare {
     /// Share of a region that is not measured.
-    const NONE: Self = Self {
-        share: Share::UNMEASURED,
-        team: core::ptr::null(),
-        is_primary: false,
-        has_ended: true,
-    };
+    const NONE: Self =
+        Self { share: None, team: core::ptr::null(), is_primary: false, has_ended: true };
 }
 
 /// A wait in a call; the return slot is 0 if there is no wait.
@@ -400,10 +397,7 @@ pub fn end_share(
 ) {
     let Some(open) = state.regions.tool.share().filter(|open| !open.has_ended) else { return };
     open.has_ended = true;
-    let share = open.share;
-    if !share.is_measured() {
-        return;
-    }
+    let Some(share) = open.share else { return };
     let from = callback_at(place, OPENMP_IDLE, 0);
     // SAFETY: the share was begun on this thread. The region has not ended: its end waits for this
     // thread.
