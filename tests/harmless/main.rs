@@ -7,10 +7,12 @@
 //! difference unless a further run without the library, one of [`MAX_REPEATS`], has it too. Exits
 //! with 1 if there are differences.
 
+mod distribution_sources;
+mod llvm_tests;
 mod outcomes;
 mod suites;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -43,8 +45,8 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 /// Runs a suite; a run that hangs or cannot be started has an outcome of its own.
-fn run(suite: &Suite, mode: Option<Mode>) -> Outcomes {
-    let ran = catch_unwind(AssertUnwindSafe(|| suite.run(mode)));
+fn run(suite: &Suite, mode: Option<Mode>, only: Option<&BTreeSet<String>>) -> Outcomes {
+    let ran = catch_unwind(AssertUnwindSafe(|| suite.run(mode, only)));
     ran.unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let line = message.and_then(|text| text.lines().next()).unwrap_or("unknown");
@@ -56,12 +58,12 @@ fn run(suite: &Suite, mode: Option<Mode>) -> Outcomes {
 fn compare(suite: &Suite, modes: &[Mode]) -> usize {
     let begin = Instant::now();
     let mut without = Seen::default();
-    let first = run(suite, None);
+    let first = run(suite, None, None);
     let tests = first.len();
     without.add(&first);
     let mut differences = Vec::new();
     for mode in modes {
-        let with = run(suite, Some(*mode));
+        let with = run(suite, Some(*mode), None);
         let found = without.differences(&with);
         differences.extend(found.into_iter().map(|difference| (*mode, difference)));
     }
@@ -71,12 +73,14 @@ fn compare(suite: &Suite, modes: &[Mode]) -> usize {
         if differences.is_empty() {
             break;
         }
-        without.add(&run(suite, None));
+        let only = differences.iter().map(|(_, difference)| difference.test().to_owned()).collect();
+        without.add(&run(suite, None, Some(&only)));
         differences.retain(|(_, difference)| !without.has(difference));
     }
     let unstable = total - differences.len();
     let seconds = begin.elapsed().as_secs();
     println!("{:<28} {tests:>6} {:>12} {unstable:>9} {seconds:>6}", suite.name, differences.len());
+    suite.notes().iter().for_each(|note| println!("    {note}"));
     let mut by_test: BTreeMap<&Difference, Vec<Mode>> = BTreeMap::new();
     for (mode, difference) in &differences {
         by_test.entry(difference).or_default().push(*mode);

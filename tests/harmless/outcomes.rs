@@ -71,6 +71,13 @@ impl Seen {
     }
 }
 
+impl Difference {
+    /// Returns the id of the test.
+    pub fn test(&self) -> &str {
+        &self.test
+    }
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { test, with, without } = self;

@@ -1,5 +1,6 @@
 //! Test suites: their preparation, execution and results.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
@@ -9,9 +10,11 @@ use std::time::Duration;
 
 use plimsoll_tests::artifacts::{artifacts, target_dir, workspace_dir};
 use plimsoll_tests::mpi::{Mpi, find_command};
+use plimsoll_tests::openmp_runtime::OpenMpRuntime;
 use plimsoll_tests::process;
 use plimsoll_tests::scratch::Scratch;
 
+use crate::llvm_tests::LlvmTests;
 use crate::outcomes::{self, Outcomes};
 
 /// Measurement of a suite.
@@ -29,7 +32,8 @@ impl Mode {
     /// All modes.
     pub const ALL: [Self; 3] = [Self::Default, Self::Fast, Self::Verify];
 
-    const fn options(self) -> &'static [&'static str] {
+    /// Returns the options of `plimsoll run`.
+    pub const fn options(self) -> &'static [&'static str] {
         match self {
             Self::Default => &[],
             Self::Fast => &["--period", "200us"],
@@ -54,6 +58,8 @@ enum Kind {
     CPython(&'static str),
     /// mpi4py's own tests.
     Mpi4py(Mpi, u32),
+    /// LLVM's tests of its OpenMP runtime.
+    Llvm(LlvmTests),
     /// A program of `tests/harmless/programs`, compiled or interpreted by `command`.
     Program { source: &'static str, command: &'static [&'static str], package: &'static str },
 }
@@ -136,7 +142,13 @@ pub fn suites() -> Vec<Suite> {
         is_short: false,
         kind: Kind::Mpi4py(mpi, ranks),
     });
-    programs.chain(cpython).chain(mpi4py).collect()
+    let llvm = [("gcc", OpenMpRuntime::Gomp), ("clang", OpenMpRuntime::Llvm)];
+    let llvm = llvm.into_iter().map(|(compiler, runtime)| Suite {
+        name: format!("llvm openmp, {compiler}"),
+        is_short: false,
+        kind: Kind::Llvm(LlvmTests::new(runtime)),
+    });
+    programs.chain(cpython).chain(mpi4py).chain(llvm).collect()
 }
 
 /// Maximum duration of a suite.
@@ -193,6 +205,7 @@ impl Suite {
                     mpi4py_tests().is_none().then(|| String::from("mpi4py's sources cannot be had"))
                 })
             }
+            Kind::Llvm(tests) => tests.why_unavailable(),
             Kind::Program { command, package, .. } if find_command(command[0]).is_none() => {
                 missing(package)
             }
@@ -227,8 +240,20 @@ impl Suite {
         compiler.output().ok()?.status.success().then(|| vec![built.into()])
     }
 
-    /// Runs the suite, without Plimsoll or in one of its modes.
-    pub fn run(&self, mode: Option<Mode>) -> Outcomes {
+    /// Returns lines about the runs so far.
+    pub fn notes(&self) -> Vec<String> {
+        match &self.kind {
+            Kind::Llvm(tests) => tests.notes(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Runs the suite, without Plimsoll or in one of its modes. A suite of many programs runs only
+    /// the tests that `only` names, if given; other suites run all.
+    pub fn run(&self, mode: Option<Mode>, only: Option<&BTreeSet<String>>) -> Outcomes {
+        if let Kind::Llvm(tests) = &self.kind {
+            return tests.run(mode, only);
+        }
         let scratch = Scratch::new("harmless");
         let results = scratch.path().join("results");
         let runner = workspace_dir().join("tests/harmless/run_unittests.py");
@@ -249,6 +274,7 @@ impl Suite {
                 unittests(mpi.python(), mpi4py_tests().expect("it was fetched before").into())
             }
             Kind::Program { source, .. } => self.program(source).expect("it was built before"),
+            Kind::Llvm(_) => unreachable!("these tests run themselves"),
         };
         if let Some(mode) = mode {
             let output = scratch.path().join("reports");
