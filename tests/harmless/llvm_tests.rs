@@ -25,8 +25,11 @@ use crate::distribution_sources::folder_of_package;
 use crate::outcomes::Outcomes;
 use crate::suites::Mode;
 
-/// Tests that show the runtime's search for a tool, which finds Plimsoll.
-const LEFT_OUT: &str = "ompt/loadtool/";
+/// Tests left out, by the beginning of their paths: those of `ompt/loadtool` show the runtime's
+/// search for a tool, which finds Plimsoll. The other one fails if a thread is preempted between
+/// its last new task and the first task that it executes, which takes ten times as long when the
+/// thread is measured for the first time (70 us).
+const LEFT_OUT: &[&str] = &["ompt/loadtool/", "tasking/omp_fill_taskqueue.c"];
 
 /// Tests that bring a tool of their own, to which Plimsoll leaves the runtime.
 const WITH_TOOL: &str = "ompt/";
@@ -110,8 +113,9 @@ impl LlvmTests {
     fn select(&self, folder: &Path) -> BTreeSet<String> {
         let mut selected = BTreeSet::new();
         let (mut not_compiling, mut failing, mut long) = (0, 0, 0);
+        let is_left_out = |test: &String| LEFT_OUT.iter().any(|path| test.starts_with(path));
         let (left_out, tests): (Vec<_>, Vec<_>) =
-            test_files(folder).into_iter().partition(|test| test.starts_with(LEFT_OUT));
+            test_files(folder).into_iter().partition(is_left_out);
         for test in tests {
             match self.run_test(folder, &test, None, SELECTED_LIMIT).outcome.as_str() {
                 "succeeds" => {
@@ -124,7 +128,7 @@ impl LlvmTests {
         }
         self.note(format!(
             "left out: {not_compiling} that do not compile, {failing} that fail and {long} that \
-             take more than {} s without Plimsoll, {} that show the search for a tool",
+             take more than {} s without Plimsoll, {} by name",
             SELECTED_LIMIT.as_secs(),
             left_out.len()
         ));
