@@ -32,12 +32,13 @@ const MIN_DISTURBANCE_CORES: f64 = 0.3;
 
 /// Runs `run` until `assertions` hold for its result, at most [`MAX_RUNS`] times: they hold if the
 /// run has the cores that it needs. Each repetition waits for free cores. Each failure but the last
-/// is reported on stderr in a line that begins with `AGAIN`, so that unreliable tests are noticed.
-/// Returns the first result for which all assertions hold.
+/// is reported on stderr in a line that begins with `AGAIN`, so that unreliable tests are noticed,
+/// or with `DISTURBED` if other programs disturbed the run ([`MIN_DISTURBANCE_CORES`]). Returns the
+/// first result for which all assertions hold.
 ///
-/// If other programs disturbed every run ([`MIN_DISTURBANCE_CORES`]), the assertions are skipped
-/// with a line that begins with `SKIPPED`, and the last result is returned: further assertions of
-/// the caller must hold on a busy machine, too.
+/// If other programs disturbed every run, the assertions are skipped with a line that begins with
+/// `SKIPPED`, and the last result is returned: further assertions of the caller must hold on a busy
+/// machine, too.
 ///
 /// # Panics
 /// At once if `run` panics; if `assertions` panic for the last run, unless they are skipped.
@@ -54,8 +55,14 @@ pub fn retry_on_noise<T>(run: impl Fn() -> T, assertions: impl Fn(&T)) -> T {
             message.lines().next().unwrap_or_default().chars().take(200).collect()
         };
         match failure {
-            Failure::Again(message) => {
-                print_line(&format!("AGAIN: {test}: {}", beginning(message)));
+            Failure::Again { message, cores } => {
+                let message = beginning(message);
+                print_line(&match cores < MIN_DISTURBANCE_CORES {
+                    true => format!("AGAIN: {test}: {message}"),
+                    false => format!(
+                        "DISTURBED: {test}: other programs used {cores:.1} cores: {message}"
+                    ),
+                });
                 wait_for_cores();
             }
             Failure::Skipped { message, cores } => print_line(&format!(
@@ -69,8 +76,8 @@ pub fn retry_on_noise<T>(run: impl Fn() -> T, assertions: impl Fn(&T)) -> T {
 
 /// Consequence of a failed run.
 enum Failure<'a> {
-    /// The run is repeated.
-    Again(&'a str),
+    /// The run is repeated; other programs used `cores` during it.
+    Again { message: &'a str, cores: f64 },
     /// There was no undisturbed run; `cores` is the smallest disturbance.
     Skipped { message: &'a str, cores: f64 },
 }
@@ -87,7 +94,9 @@ fn run_until<T>(
         least_cores = least_cores.min(cores);
         match catch_unwind(AssertUnwindSafe(|| assertions(&found))) {
             Ok(()) => return found,
-            Err(panic) if left > 0 => tell_of(Failure::Again(message_of(&*panic))),
+            Err(panic) if left > 0 => {
+                tell_of(Failure::Again { message: message_of(&*panic), cores });
+            }
             Err(panic) if least_cores >= MIN_DISTURBANCE_CORES => {
                 tell_of(Failure::Skipped { message: message_of(&*panic), cores: least_cores });
                 return found;
@@ -186,7 +195,7 @@ mod tests {
         let attempt = || {
             let is_enough = |run: &usize| assert!(*run >= enough, "run {run} is too early");
             run_until(run, is_enough, |failure| match failure {
-                Failure::Again(message) => repeated.borrow_mut().push(message.to_owned()),
+                Failure::Again { message, .. } => repeated.borrow_mut().push(message.to_owned()),
                 Failure::Skipped { .. } => is_skipped.set(true),
             })
         };
