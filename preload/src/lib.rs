@@ -86,11 +86,11 @@ extern "C" fn constructor() {
         }
         ALLOWED.store(true, Ordering::Relaxed);
         gomp::allow(settings.regions && settings.openmp);
-        ompt::look_for_other_tool();
         redirect::redirect_calls();
         if is_root(&settings) {
             start(settings, &warnings);
         }
+        ompt::look_for_other_tool();
     };
     guarded("constructor", construct, || ());
 }

@@ -7,11 +7,14 @@
 //! is noted once.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_agent::loader;
+use plimsoll_agent::marks::marks_disabled::MarksDisabled;
+use plimsoll_agent::observed_process;
 use plimsoll_agent::regions::tool_events;
 
 use crate::guard::guarded;
@@ -69,13 +72,28 @@ pub fn look_for_other_tool() {
     // SAFETY: C strings; nothing is called.
     let [runtime, tool] = [c"__kmpc_fork_call", c"ompt_start_tool"]
         .map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
-    if gomp::is_allowed() && !runtime.is_null() && tool != ompt_start_tool as *mut c_void {
+    // Not compared with `ompt_start_tool`: that name leads to the other tool here, too.
+    let is_own = object_of(tool) == object_of(look_for_other_tool as *const c_void);
+    if gomp::is_allowed() && !runtime.is_null() && !is_own {
         step_aside("the program or a library loaded before this one");
     }
 }
 
-/// Says once that the runtime's events go to another tool.
+/// Returns the begin of the object that holds `address`; `None` if there is none.
+fn object_of(address: *const c_void) -> Option<usize> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in.
+    let found = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
+    // SAFETY: as above.
+    (found != 0).then(|| unsafe { info.assume_init() }.dli_fbase as usize)
+}
+
+/// Says once that the runtime's events go to another tool. They name calls by return addresses,
+/// which must not be those of marks.
 fn step_aside(tool: &str) {
+    if let Some(observed) = observed_process::current() {
+        observed.disable_marks(MarksDisabled::OpenMpTool);
+    }
     static SAID: AtomicBool = AtomicBool::new(false);
     if speaks() && !SAID.swap(true, Ordering::Relaxed) {
         log::warn(&format!(

@@ -205,7 +205,11 @@ fn the_runtime_is_left_to_another_tool() {
         let said = job.plimsoll_messages();
         let is_it = |line: &&String| line.contains("has another tool");
         assert_eq!(said.iter().filter(is_it).count(), 1, "{}", job.transcript());
-        assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());
+        let summary = job.summary();
+        assert!(summary.value().get("openmp").is_none(), "{}", job.text());
+        // The tool receives return addresses of calls, which must not be those of marks.
+        let reason = summary.text("/collection/marks/off_reason");
+        assert!(reason.contains("another tool"), "{reason}");
     }
     let job = job.variable("OMP_TOOL", "disabled").run().succeeded();
     assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());

@@ -18,6 +18,8 @@ pub enum MarksDisabled {
     UnknownUnwinder = 5,
     /// A language runtime looks up return addresses of the stack in tables of its own.
     StackWalker = 6,
+    /// Another tool of the OpenMP runtime receives return addresses of calls.
+    OpenMpTool = 7,
 }
 
 impl MarksDisabled {
@@ -31,6 +33,7 @@ impl MarksDisabled {
             Self::PoolExhausted,
             Self::UnknownUnwinder,
             Self::StackWalker,
+            Self::OpenMpTool,
         ]
         .into_iter()
         .find(|reason| *reason as u32 == number)
@@ -49,6 +52,7 @@ impl core::fmt::Display for MarksDisabled {
             Self::StackWalker => {
                 "the program's language runtime walks the stack by return addresses"
             }
+            Self::OpenMpTool => "another tool of the OpenMP runtime receives return addresses",
             Self::PoolExhausted => "more distinct return addresses than marks are made for",
         })
     }
@@ -129,7 +133,7 @@ mod tests {
         assert_eq!(with(|| (0, 1), gcc), Some(MarksDisabled::ShadowStack));
         let nongnu = || Some(b"/usr/lib/libunwind.so.8".to_vec());
         assert_eq!(with(none, nongnu), Some(MarksDisabled::ForeignUnwinder));
-        for number in 1..=6 {
+        for number in 1..=7 {
             assert_eq!(
                 MarksDisabled::from_number(number).map(|reason| reason as u32),
                 Some(number)
