@@ -18,25 +18,10 @@ use plimsoll_calls::{CALLS, CallId, RUNTIME_SYMBOLS};
 use crate::redirect::{Binding, Target};
 use crate::stubs::RUNTIME_STUBS;
 
-/// Numbers of rows and columns of [`DEFINITIONS`], powers of two: an index is not checked.
-const MAX_CALLS: usize = (CALLS.len() + 1).next_power_of_two();
-const MAX_SYMBOLS: usize = RUNTIME_SYMBOLS.len().next_power_of_two();
-
 /// Definitions of the wrapped functions by call id and index among [`RUNTIME_SYMBOLS`]; 0 while
 /// unknown. Nothing is redirected to a wrapper before its function's definition is known.
-static DEFINITIONS: [[AtomicUsize; MAX_SYMBOLS]; MAX_CALLS] =
-    [const { [const { AtomicUsize::new(0) }; MAX_SYMBOLS] }; MAX_CALLS];
-
-/// Numbers of the calls' words above the return address, plus one.
-static WORDS: [u8; MAX_CALLS] = {
-    let mut words = [1; MAX_CALLS];
-    let mut at = 0;
-    while at < CALLS.len() {
-        words[at + 1] += CALLS[at].arity.saturating_sub(6);
-        at += 1;
-    }
-    words
-};
+static DEFINITIONS: [[AtomicUsize; RUNTIME_SYMBOLS.len()]; CALLS.len() + 1] =
+    [const { [const { AtomicUsize::new(0) }; RUNTIME_SYMBOLS.len()] }; CALLS.len() + 1];
 
 /// Functions of the runtime that tell a thread's place in its team.
 static THREAD_NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -59,14 +44,7 @@ pub fn is_allowed() -> bool {
 /// Returns the function behind a wrapper.
 #[inline]
 pub fn definition(call: CallId, symbol: usize) -> *const c_void {
-    let of_call = &DEFINITIONS[usize::from(call) % MAX_CALLS];
-    of_call[symbol % MAX_SYMBOLS].load(Ordering::Relaxed) as *const c_void
-}
-
-/// Returns [`Entered::measured`](crate::stubs::Entered) of a measured call.
-#[inline]
-pub fn measured(call: CallId) -> usize {
-    usize::from(WORDS[usize::from(call) % MAX_CALLS])
+    DEFINITIONS[usize::from(call)][symbol].load(Ordering::Relaxed) as *const c_void
 }
 
 /// The runtime, as it is asked by a thread in a region.

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use plimsoll_agent::regions::Entry;
 use plimsoll_agent::regions::shares::{self, IdlePlace, Share, Team};
 use plimsoll_agent::tls;
-use plimsoll_calls::{CallId, OPENMP_IDLE, id_of};
+use plimsoll_calls::{CALLS, CallId, OPENMP_IDLE, id_of};
 use plimsoll_wire::clock_anchor::ticks;
 
 use crate::bodies::{measured_body, open_frame, save_code, save_words};
@@ -89,7 +89,8 @@ unsafe fn begin(frame: &mut RegionFrame, code: u32) -> Option<usize> {
     }
     frame.frame.registers[0] = share as *const () as usize;
     frame.frame.registers[1] = team as usize;
-    Some(gomp::measured(call))
+    let arity = CALLS[usize::from(call) - 1].arity;
+    Some(1 + usize::from(arity).saturating_sub(6))
 }
 
 /// Called by [`parallel`] after the real call.
