@@ -7,7 +7,6 @@
 //! is noted once.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +17,7 @@ use plimsoll_agent::observed_process;
 use plimsoll_agent::regions::tool_events;
 
 use crate::guard::guarded;
+use crate::threads::library_of;
 use crate::{ALLOWED, gomp, log, real, speaks};
 use interface::{Data, Lookup, MIN_SET, SetCallback, StartTool, StartToolResult};
 
@@ -73,19 +73,10 @@ pub fn look_for_other_tool() {
     let [runtime, tool] = [c"__kmpc_fork_call", c"ompt_start_tool"]
         .map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     // Not compared with `ompt_start_tool`: that name leads to the other tool here, too.
-    let is_own = object_of(tool) == object_of(look_for_other_tool as *const c_void);
+    let is_own = library_of(tool) == library_of(look_for_other_tool as *const c_void);
     if gomp::is_allowed() && !runtime.is_null() && !is_own {
         step_aside("the program or a library loaded before this one");
     }
-}
-
-/// Returns the begin of the object that holds `address`; `None` if there is none.
-fn object_of(address: *const c_void) -> Option<usize> {
-    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in.
-    let found = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
-    // SAFETY: as above.
-    (found != 0).then(|| unsafe { info.assume_init() }.dli_fbase as usize)
 }
 
 /// Says once that the runtime's events go to another tool. They name calls by return addresses,

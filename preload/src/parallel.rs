@@ -181,7 +181,7 @@ unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outline
 unsafe fn begin_measured_share(place: *mut MaybeUninit<Share>, team: &Team) -> bool {
     let begin = || {
         let (block, observed) = this_thread()?;
-        block.enter(|state| shares::begin_share(observed, block, state, team, &Gomp))?
+        block.enter(|state| shares::begin_share(observed, block, state, team, &Gomp))
     };
     let share = guarded("share", begin, || None);
     if let Some(share) = share {

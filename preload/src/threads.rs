@@ -183,7 +183,7 @@ fn is_helper(address: *const c_void) -> bool {
 
 /// Returns the name of the file that holds the code at `address`, without its folder; empty if
 /// unknown.
-fn library_of(address: *const c_void) -> Cow<'static, str> {
+pub fn library_of(address: *const c_void) -> Cow<'static, str> {
     // SAFETY: all-zero is a valid Dl_info; dladdr fills it in. The library that is about to use its
     // code stays loaded.
     let name = unsafe {

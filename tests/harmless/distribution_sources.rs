@@ -68,6 +68,7 @@ fn download(place: &Path, package: &str) -> Option<PathBuf> {
     is_downloaded.then_some(archive)
 }
 
-fn succeeds(command: &mut Command) -> bool {
+/// Runs a command and returns whether it succeeds; nothing is printed.
+pub fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }

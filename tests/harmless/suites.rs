@@ -14,6 +14,7 @@ use plimsoll_tests::openmp_runtime::OpenMpRuntime;
 use plimsoll_tests::process;
 use plimsoll_tests::scratch::Scratch;
 
+use crate::distribution_sources::succeeds;
 use crate::llvm_tests::LlvmTests;
 use crate::outcomes::{self, Outcomes};
 
@@ -175,10 +176,7 @@ fn mpi4py_tests() -> Option<PathBuf> {
     }
     fs::create_dir_all(&folder).ok()?;
     let python = Mpi::OpenMpi.python();
-    let succeeded = |command: &mut Command| {
-        command.current_dir(&folder).output().is_ok_and(|output| output.status.success())
-    };
-    let fetched = succeeded(Command::new(python).args([
+    let fetched = succeeds(Command::new(python).current_dir(&folder).args([
         "-m",
         "pip",
         "download",
@@ -190,7 +188,9 @@ fn mpi4py_tests() -> Option<PathBuf> {
     ]));
     let archive = fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.path());
     let archive = archive.into_iter().find(|path| path.extension().is_some_and(|e| e == "gz"))?;
-    let is_whole = fetched && succeeded(Command::new("tar").arg("-xzf").arg(archive));
+    let mut unpacking = Command::new("tar");
+    unpacking.current_dir(&folder).arg("-xzf").arg(archive);
+    let is_whole = fetched && succeeds(&mut unpacking);
     is_whole.then(unpacked).flatten()
 }
 

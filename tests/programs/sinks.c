@@ -216,7 +216,7 @@ int main(int argc, char **argv)
     if (sinks && is_at("reduction"))
         begin_to_sink(10);
     MPI_Finalize();
-    /* Without Plimsoll, MPI_Finalize may end before. */
+    /* Without Plimsoll, MPI_Finalize may return before the rank's end. */
     if (sinks && is_at("reduction"))
         sleep_ms(100);
     return 0;

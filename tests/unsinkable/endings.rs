@@ -146,19 +146,8 @@ impl Ending {
         let mut red = Vec::new();
         let same = |plain: &Ended| match (plain, watched) {
             (Ok(plain), Ok(watched)) => {
-                // Its launcher combines the statuses of all ranks, depending on their order.
-                let of_mpich = self.mpi == Mpi::Mpich
-                    && !plain.status().success()
-                    && !watched.status().success();
-                // It kills the others after a rank that succeeds without MPI_Finalize, and may
-                // return their status: in 4 of 150 runs without Plimsoll.
-                let is_success_or_kill =
-                    |outcome: &Outcome| matches!(outcome.status().code(), Some(0 | libc::SIGKILL));
-                let of_kill = self.mpi == Mpi::Mpich
-                    && self.way == "exit0"
-                    && is_success_or_kill(plain)
-                    && is_success_or_kill(watched);
-                plain.status() == watched.status() || of_mpich || of_kill
+                plain.status() == watched.status()
+                    || self.mpi == Mpi::Mpich && self.is_chance_of_mpich(plain, watched)
             }
             (Err(plain), Err(watched)) => hangs(plain) && hangs(watched),
             _ => false,
@@ -179,6 +168,17 @@ impl Ending {
             }
         }
         red
+    }
+
+    /// Returns whether the launcher of MPICH may end the job with either status: it combines the
+    /// statuses of all ranks, depending on their order.
+    fn is_chance_of_mpich(&self, one: &Outcome, other: &Outcome) -> bool {
+        let both = |holds: fn(&Outcome) -> bool| holds(one) && holds(other);
+        // It kills the others after a rank that succeeds without MPI_Finalize, and may return their
+        // status: in 4 of 150 runs without Plimsoll.
+        both(|it| !it.status().success())
+            || self.way == "exit0"
+                && both(|it| matches!(it.status().code(), Some(0 | libc::SIGKILL)))
     }
 }
 

@@ -218,7 +218,8 @@ pub unsafe fn begin_region(
     true
 }
 
-/// Begins the calling thread's share of the region of `team`; `None` if the thread is alone there.
+/// Begins the calling thread's share of the region of `team`, in which other threads work, too: see
+/// [`Team::is_alone`].
 #[inline]
 pub fn begin_share(
     observed: &Observed,
@@ -226,12 +227,9 @@ pub fn begin_share(
     state: &mut State,
     team: &Team,
     runtime: &impl Runtime,
-) -> Option<Share> {
+) -> Share {
     let outer = state.graft;
     let is_primary = core::ptr::eq(block, team.primary);
-    if team.is_alone(block, runtime) {
-        return None;
-    }
     let number = if is_primary { 0 } else { runtime.thread_number() };
     let begun = ticks();
     if !is_primary {
@@ -241,7 +239,7 @@ pub fn begin_share(
     if (number as usize) < FIRST_FOLDED {
         team.shares[number as usize].count.store(0, Ordering::Relaxed);
     }
-    Some(Share { team, number, begun, before: state.call_times, outer })
+    Share { team, number, begun, before: state.call_times, outer }
 }
 
 impl Team {

@@ -369,7 +369,8 @@ pub unsafe fn begin_share(
     *place = OpenShare::NONE;
     // SAFETY: promised by the caller.
     let Some(team) = (unsafe { (team as *const ToolTeam).as_ref() }) else { return };
-    let share = shares::begin_share(observed, block, state, &team.team, &member);
+    let share = (!team.team.is_alone(block, &member))
+        .then(|| shares::begin_share(observed, block, state, &team.team, &member));
     state.regions.tool.shares[at] =
         OpenShare { share, team, is_primary: team.team.is_made_by(block), has_ended: false };
 }
