@@ -52,7 +52,7 @@ fn start(other: *mut StartToolResult) -> *mut StartToolResult {
     static mut RESULT: StartToolResult =
         StartToolResult { initialize, finalize, tool_data: Data { value: 0 } };
 
-    if !ALLOWED.load(Ordering::Relaxed) || !gomp::is_allowed() {
+    if !ALLOWED.load(Ordering::Relaxed) {
         return other;
     }
     if !other.is_null() {
@@ -61,6 +61,9 @@ fn start(other: *mut StartToolResult) -> *mut StartToolResult {
     }
     if std::env::var_os("OMP_TOOL_LIBRARIES").is_some_and(|libraries| !libraries.is_empty()) {
         step_aside("OMP_TOOL_LIBRARIES");
+        return null_mut();
+    }
+    if !gomp::is_allowed() {
         return null_mut();
     }
     // The runtime alone uses it, and only Plimsoll's functions read it.
@@ -74,19 +77,19 @@ pub fn look_for_other_tool() {
         .map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     // Not compared with `ompt_start_tool`: that name leads to the other tool here, too.
     let is_own = library_of(tool) == library_of(look_for_other_tool as *const c_void);
-    if gomp::is_allowed() && !runtime.is_null() && !is_own {
+    if !runtime.is_null() && !is_own {
         step_aside("the program or a library loaded before this one");
     }
 }
 
-/// Says once that the runtime's events go to another tool. They name calls by return addresses,
-/// which must not be those of marks.
+/// Says once that the runtime's events go to another tool, unless they are not wanted. Events name
+/// calls by return addresses, which must not be those of marks.
 fn step_aside(tool: &str) {
     if let Some(observed) = observed_process::current() {
         observed.disable_marks(MarksDisabled::OpenMpTool);
     }
     static SAID: AtomicBool = AtomicBool::new(false);
-    if speaks() && !SAID.swap(true, Ordering::Relaxed) {
+    if gomp::is_allowed() && speaks() && !SAID.swap(true, Ordering::Relaxed) {
         log::warn(&format!(
             "the OpenMP runtime has another tool ({tool}): parallel regions are not measured"
         ));

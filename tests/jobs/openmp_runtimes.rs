@@ -211,6 +211,11 @@ fn the_runtime_is_left_to_another_tool() {
         let reason = summary.text("/collection/marks/off_reason");
         assert!(reason.contains("another tool"), "{reason}");
     }
+    let unmeasured = job.clone().variable("LD_PRELOAD", &library);
+    let unmeasured = unmeasured.variable("PLIMSOLL_OPENMP", "off").run().succeeded();
+    let summary = unmeasured.summary();
+    let reason = summary.value().pointer("/collection/marks/off_reason");
+    assert!(reason.is_some_and(|it| it.to_string().contains("another tool")), "{reason:?}");
     let job = job.variable("OMP_TOOL", "disabled").run().succeeded();
     assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());
 }
