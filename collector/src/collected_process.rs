@@ -188,7 +188,7 @@ impl Process {
         self.drain(scratch);
         let end = self.end();
         self.close_threads(end, scratch);
-        self.history.finish(self.main.is_some(), end);
+        self.history.finish(self.main.is_some(), end, &self.segment);
         self.history.name_used(&self.segment, &mut scratch.structures);
         self.concluded = Some(end);
         end

@@ -3,7 +3,7 @@
 
 mod rounds;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::death::{Death, LivenessChecks, end_at_first};
 use crate::profile::{Aggregation, ProcessProfile};
 use crate::schedules::{DrainSchedule, ExponentialSchedule, LookupBudget};
 use crate::spooling::{PlaceSpool, SpoolOutcome, Spooling};
-use plimsoll_binary::{self as structure, Limit, Structures};
+use plimsoll_binary::{self as structure, GivenUp, Limit, Structures};
 use plimsoll_spool::SpoolError;
 use plimsoll_sys::posix_clocks::thread_cpu_ns;
 
@@ -310,6 +310,18 @@ impl Collector {
         state.late_structure_ns += state.scratch.structures.cpu_ns() - structure_before;
         let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
         self.finish_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
+    }
+
+    /// Returns the functions without structure after [`Collector::conclude`], because it was not
+    /// looked up in time.
+    pub fn given_up(&self) -> BTreeSet<GivenUp> {
+        self.lock().scratch.structures.given_up()
+    }
+
+    /// Removes the structure of functions that other collectors have given up. Call before
+    /// [`Collector::finish`].
+    pub fn give_up(&self, functions: &BTreeSet<GivenUp>) {
+        self.lock().scratch.structures.give_up_all(functions);
     }
 
     /// Sets the deadline of lookups: the end of the run plus the lookup time.

@@ -348,7 +348,7 @@ impl History {
 
     /// Completes the run at stamp `end`, after all threads are closed. `has_main`: one of them was
     /// the communicating thread.
-    pub(crate) fn finish(&mut self, has_main: bool, end: u64) {
+    pub(crate) fn finish(&mut self, has_main: bool, end: u64, tables: &dyn Tables) {
         if !has_main {
             let length = end.saturating_sub(self.begin);
             self.phases.open.pass(length);
@@ -357,7 +357,7 @@ impl History {
         self.phases.end();
         let grouping = Grouping { tree: &self.tree, keys: &self.temporal_trees.keys };
         self.times.finish(grouping);
-        self.thread_accounts.finish(grouping);
+        self.thread_accounts.finish(grouping, |raw| is_work(&self.tree, tables, raw));
         count_as(MemoryKind::Clusters, || self.temporal_trees.finish());
     }
 

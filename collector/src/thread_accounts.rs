@@ -99,8 +99,13 @@ impl ThreadAccounts {
         (&mut thread.account, thread.times.as_deref_mut())
     }
 
-    /// Ends all time series, after all threads have ended.
-    pub(crate) fn finish(&mut self, grouping: Grouping<'_>) {
+    /// Ends all time series and merges what is not needed, after all threads have ended.
+    pub(crate) fn finish(&mut self, grouping: Grouping<'_>, works: impl Fn(RawId) -> bool) {
+        if self.aggregation == Aggregation::Key && self.merged_threads > 0 {
+            // Otherwise the threads that are merged would depend on the order in which ends were
+            // read, and with them what rounding makes of their times.
+            self.merge_middle(works);
+        }
         let threads = self.separate.values_mut();
         threads.filter_map(|thread| thread.times.as_mut()).for_each(|it| it.finish(grouping));
     }
@@ -121,7 +126,7 @@ impl ThreadAccounts {
             Aggregation::Key | Aggregation::Sum => {}
             Aggregation::Set | Aggregation::Calltree | Aggregation::All => {
                 if self.ended > MAX_SEPARATE_THREADS {
-                    self.merge(number);
+                    self.merge_last();
                 }
             }
         }
@@ -134,8 +139,18 @@ impl ThreadAccounts {
             .map(|(number, thread)| (estimated_work(&thread.account, &works), *number))
             .collect();
         by_work.sort_unstable();
-        for (_, number) in &by_work[MAX_EXTREMES..by_work.len() - MAX_EXTREMES] {
+        let middle = by_work.len().saturating_sub(2 * MAX_EXTREMES);
+        for (_, number) in by_work.iter().skip(MAX_EXTREMES).take(middle) {
             self.merge(*number);
+        }
+    }
+
+    /// Merges the ended thread with the highest number, so that the order in which ends are read
+    /// does not matter.
+    fn merge_last(&mut self) {
+        let ended = self.separate.iter().filter(|(_, thread)| thread.has_ended);
+        if let Some(last) = ended.map(|(number, _)| *number).max() {
+            self.merge(last);
         }
     }
 
@@ -188,12 +203,22 @@ fn estimated_work(account: &Account, works: impl Fn(RawId) -> bool) -> u64 {
 mod tests {
     use super::*;
     use crate::raw_tree::{ROOT, Tree};
+    use crate::temporal::KeyInterner;
 
     fn accounts(aggregation: Aggregation, threads: u32, tree: &mut Tree) -> ThreadAccounts {
+        ended_in_order(aggregation, threads, 0..threads, tree)
+    }
+
+    fn ended_in_order(
+        aggregation: Aggregation,
+        threads: u32,
+        order: impl Iterator<Item = u32>,
+        tree: &mut Tree,
+    ) -> ThreadAccounts {
         let mut accounts = ThreadAccounts::new(0, aggregation);
         let work = tree.child(ROOT, 7, false).unwrap();
         let wait = tree.child(work, 1, true).unwrap();
-        for number in 0..threads {
+        for number in order {
             let (account, times) = accounts.of_thread(number, number % 3);
             assert!(times.is_none() || number < MAX_TIMED_THREADS);
             // The order by work is not the order of ending.
@@ -239,6 +264,31 @@ mod tests {
             assert_eq!(accounts.separate().len(), separate, "{aggregation:?}");
             let n = 1100;
             assert_eq!(whole(&accounts), n * (1000 + (1 << 20)) + n * (n - 1) / 2);
+        }
+    }
+
+    #[test]
+    fn the_order_in_which_ends_are_read_does_not_matter() {
+        let threads = 1500;
+        for aggregation in [Aggregation::Key, Aggregation::Set, Aggregation::All] {
+            let accounts = [1, 7, 611].map(|step| {
+                let mut tree = Tree::new(100);
+                let order = (0..threads).map(|index| index * step % threads);
+                let mut accounts = ended_in_order(aggregation, threads, order, &mut tree);
+                let keys = KeyInterner::default();
+                let grouping = Grouping { tree: &tree, keys: &keys };
+                accounts.finish(grouping, |raw| !tree.in_call(raw));
+                let merged = accounts.merged().into_iter().map(|(routine, account)| {
+                    let mut values: Vec<_> = account.values().iter().copied().collect();
+                    values.sort_by_key(|(raw, _)| *raw);
+                    (routine, values)
+                });
+                let separate: Vec<u32> = accounts.separate().into_keys().collect();
+                (separate, accounts.merged_threads(), merged.collect::<Vec<_>>())
+            });
+            assert!(accounts[0].1 > 0, "{aggregation:?}: some are merged");
+            assert_eq!(accounts[0], accounts[1], "{aggregation:?}");
+            assert_eq!(accounts[0], accounts[2], "{aggregation:?}");
         }
     }
 

@@ -37,6 +37,7 @@ mod code_order;
 mod debug_file;
 mod explore;
 mod function;
+mod given_up;
 mod graph;
 mod headers;
 mod limit;
@@ -65,6 +66,7 @@ pub use code::{Code, Extent, LandingPad};
 pub use debug_file::SYSTEM_DEBUG_FOLDER;
 pub use explore::MAX_INSTRUCTIONS;
 pub use function::{Absent, Child, Function, Inlined, Lines, Location, Loop, LoopId, LoopSource};
+pub use given_up::GivenUp;
 pub use graph::{Block, Graph};
 pub use limit::Limit;
 pub use nesting::Step;
@@ -307,22 +309,6 @@ impl Structures {
         });
         self.cpu_ns += thread_cpu_ns().saturating_sub(begin);
         answer
-    }
-
-    /// Notes that a function was not looked up by the deadline, so that it has no structure in the
-    /// profiles of all processes.
-    pub fn give_up(&mut self, function: (ModuleId, u64)) {
-        self.given_up.insert(function);
-    }
-
-    /// Returns whether a function was given up.
-    pub fn is_given_up(&self, function: (ModuleId, u64)) -> bool {
-        self.given_up.contains(&function)
-    }
-
-    /// Makes all functions that were given up available again, once there is time.
-    pub fn resume(&mut self) {
-        self.given_up.clear();
     }
 
     /// Returns the CPU time of all lookups so far, in nanoseconds.

@@ -118,12 +118,25 @@ impl Subject {
         addresses
     }
 
+    /// Returns the addresses as a finished run uses them.
+    fn used(&self) -> Vec<(u32, Use)> {
+        let samples = self.samples();
+        let of = |id: u32| (id, Use { detail: Detail::Structure, samples: samples[&id] });
+        self.ids().map(of).collect()
+    }
+
     /// Names all addresses as at the end of a run; returns the functions not looked up in time.
     fn finish(&self, addresses: &mut Addresses, structures: &mut Structures) -> Vec<LateFunction> {
-        let samples = self.samples();
-        let used = |id: u32| (id, Use { detail: Detail::Structure, samples: samples[&id] });
-        addresses.name_all(self.ids().map(used), self, structures);
-        let late = addresses.without_structure(self.ids().map(used), structures);
+        addresses.name_all(self.used(), self, structures);
+        self.drop_given_up(addresses, structures)
+    }
+
+    fn drop_given_up(
+        &self,
+        addresses: &mut Addresses,
+        structures: &Structures,
+    ) -> Vec<LateFunction> {
+        let late = addresses.without_structure(self.used(), structures);
         for id in self.ids() {
             let named = addresses.named(id).unwrap();
             assert_eq!(addresses.frame(named.frame).function, self.function(id));
@@ -214,6 +227,27 @@ fn a_function_is_looked_up_as_a_whole_or_not_at_all() {
             assert_eq!(subject.whole(&addresses).len(), 8);
         }
     }
+}
+
+#[test]
+fn a_function_given_up_on_another_node_stands_by_its_symbol_here() {
+    let subject = Subject::new();
+    let (here, there) = (Limit::default(), Limit::default());
+    let [mut in_time, mut late] = [&here, &there].map(|limit| {
+        let mut structures = Structures::with_limit(Options::default(), limit.clone());
+        structures.module(subject.path.clone(), subject.build_id.clone());
+        structures
+    });
+    let module = late.module(subject.path.clone(), subject.build_id.clone());
+    late.symbol(module, Address::Leaf(subject.addresses[0].1)).unwrap();
+    there.set(over());
+    assert_eq!(names_and_samples(&subject.finish(&mut subject.seen(), &mut late)), ALL_LATE);
+    let mut addresses = subject.seen();
+    assert_eq!(subject.finish(&mut addresses, &mut in_time), []);
+    in_time.give_up_all(&late.given_up());
+    let dropped = subject.drop_given_up(&mut addresses, &in_time);
+    assert_eq!(names_and_samples(&dropped), ALL_LATE);
+    assert_eq!(subject.whole(&addresses).len(), 8);
 }
 
 #[test]

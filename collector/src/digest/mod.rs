@@ -227,7 +227,7 @@ impl<R: Read + Seek> Digest<R> {
             let last = living.get(stream).copied().unwrap_or(&nothing);
             history.close(thread, last, end, &setting, &mut self.structures);
         }
-        history.finish(status.main.is_some(), end);
+        history.finish(status.main.is_some(), end, &tables);
         history.name_used(&tables, &mut self.structures);
         history.drop_given_up(&self.structures);
         // The number of threads in the run cannot be derived from their records alone.

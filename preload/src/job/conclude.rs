@@ -7,6 +7,7 @@ use std::time::Instant;
 use plimsoll_analysis::diagnose::diagnose_alone;
 use plimsoll_analysis::input::{Cost, JobInfo, RankInput};
 use plimsoll_collector::SpoolOutcome;
+use plimsoll_comm::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use plimsoll_comm::mpi::Abi;
 use plimsoll_summary::settings::LABELS;
 use plimsoll_summary::{Mpi, MpiAbi};
@@ -78,6 +79,30 @@ impl Job {
         }
     }
 
+    /// Collects what is left and names it, as far as the deadline allows. Later calls do nothing.
+    fn collect_rest(&self) {
+        self.stop_collector();
+        // The stack of the application's thread may be nearly used up.
+        threads::on_own_stack(|| self.collector.conclude(termination::advance));
+    }
+
+    /// Drops the structure of functions for which a collector of the job lacked the time: equal
+    /// contexts then are equal on all nodes. Collective over `holders`.
+    pub(super) fn agree_on_structure(
+        &self,
+        holders: &dyn Communicator,
+    ) -> Result<(), CommunicatorError> {
+        self.collect_rest();
+        if holders.size() > 1 {
+            let given_up = reduce(holders, self.collector.given_up(), |mut ours, theirs| {
+                ours.extend(theirs);
+                ours
+            });
+            self.collector.give_up(&broadcast(holders, given_up)?);
+        }
+        Ok(())
+    }
+
     /// Returns the profiles of the ranks that this process collects; their end is described by
     /// `info`. Ends the spool as well; returns its path if the spool is complete.
     pub(super) fn profiles(
@@ -85,11 +110,9 @@ impl Job {
         taken: &Taken,
         info: &mut JobInfo,
     ) -> (Vec<RankInput>, Option<PathBuf>) {
-        self.stop_collector();
+        self.collect_rest();
         let ranks = &taken.ranks;
         let mut inputs = Vec::new();
-        // The stack of the application's thread may be nearly used up.
-        threads::on_own_stack(|| self.collector.conclude(termination::advance));
         for (key, rank) in ranks {
             termination::advance();
             self.collector.advance();

@@ -202,6 +202,7 @@ impl Job {
             Some((taken, info, concluding)) => (taken, info, Some(concluding)),
             None => (Taken::default(), self.info(&self.state.lock(), "finalize", false), None),
         };
+        self.agree_on_structure(holders).map_err(|error| error.to_string())?;
         let (inputs, spool) = self.profiles(&taken, &mut info);
         let collected = inputs.len();
         // The table of single ranks is a file beside the JSON, which names it for scripts.
