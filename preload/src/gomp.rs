@@ -23,9 +23,10 @@ use crate::stubs::RUNTIME_STUBS;
 static DEFINITIONS: [[AtomicUsize; RUNTIME_SYMBOLS.len()]; CALLS.len() + 1] =
     [const { [const { AtomicUsize::new(0) }; RUNTIME_SYMBOLS.len()] }; CALLS.len() + 1];
 
-/// Functions of the runtime that tell a thread's place in its team.
+/// Functions of the runtime that tell a thread's place in its team, and the size of the next team.
 static THREAD_NUMBER: AtomicUsize = AtomicUsize::new(0);
 static THREADS: AtomicUsize = AtomicUsize::new(0);
+static MAX_THREADS: AtomicUsize = AtomicUsize::new(0);
 static LEVEL: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether calls may be redirected: PLIMSOLL_OPENMP and PLIMSOLL_REGIONS are on.
@@ -66,10 +67,21 @@ impl Runtime for Gomp {
     }
 }
 
+/// Returns whether the calling thread will be alone in the team of a region, for the number of
+/// threads that its wrapped function is passed (0: no clause asks for a number). False if that
+/// shows only when the team has been made.
+#[inline]
+pub fn makes_team_of_one(threads: u32) -> bool {
+    match threads {
+        0 => ask(&MAX_THREADS) == 1,
+        number => number == 1,
+    }
+}
+
 #[inline]
 fn ask(function: &AtomicUsize) -> u32 {
     let function = function.load(Ordering::Relaxed);
-    // SAFETY: omp_get_thread_num, omp_get_num_threads and omp_get_level have this type. Regions are
+    // SAFETY: the functions that tell a thread's place and team have this type. Regions are
     // redirected after these functions have been found.
     let function: Option<extern "C" fn() -> c_int> = unsafe { std::mem::transmute(function) };
     function.map_or(0, |function| function() as u32)
@@ -140,6 +152,7 @@ fn find() -> Option<Copy> {
     for (place, name) in [
         (&THREAD_NUMBER, c"omp_get_thread_num"),
         (&THREADS, c"omp_get_num_threads"),
+        (&MAX_THREADS, c"omp_get_max_threads"),
         (&LEVEL, c"omp_get_level"),
     ] {
         place.store(lookup(handle, name, None)?, Ordering::Relaxed);

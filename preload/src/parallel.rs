@@ -1,5 +1,6 @@
 //! Parallel regions of GCC's OpenMP runtime: the outlined function that a program passes to the
-//! runtime is replaced by [`share`], so that each thread's begin and end of its share are known.
+//! runtime is replaced by [`share`], so that each thread's begin and end of its share are known. A
+//! thread that is known to be alone in its team works from begin to end, and nothing is replaced.
 //!
 //! The replaced function's data is the [`Team`] of the region, which lies in the stack frame of the
 //! wrapper. The runtime calls the function once per thread of the team and returns to the wrapper
@@ -78,7 +79,7 @@ unsafe fn begin(frame: &mut RegionFrame, code: u32) -> Option<usize> {
     if !begun {
         return None;
     }
-    let [function, data] = [frame.frame.registers[0], frame.frame.registers[1]];
+    let [function, data, threads, ..] = frame.frame.registers;
     // SAFETY: the team belongs to this call. With reductions, the runtime reads the first word of
     // the data.
     unsafe {
@@ -87,8 +88,12 @@ unsafe fn begin(frame: &mut RegionFrame, code: u32) -> Option<usize> {
         let first_word = if call == REDUCTIONS { *(data as *const usize) } else { 0 };
         (&raw mut (*team).first_word).write(first_word);
     }
-    frame.frame.registers[0] = share as *const () as usize;
-    frame.frame.registers[1] = team as usize;
+    if gomp::makes_team_of_one(threads as u32) {
+        frame.team.set_alone();
+    } else {
+        frame.frame.registers[0] = share as *const () as usize;
+        frame.frame.registers[1] = team as usize;
+    }
     let arity = CALLS[usize::from(call) - 1].arity;
     Some(1 + usize::from(arity).saturating_sub(6))
 }

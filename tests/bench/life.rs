@@ -1,4 +1,5 @@
-//! Cost for a program that does nothing: until its main begins, and over its whole life.
+//! Cost for programs that do nothing: until main begins, over a whole life, per thread, and per
+//! context switch.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -54,23 +55,41 @@ pub fn rows(runs: usize) -> Vec<Row> {
 
 /// Measures the CPU time added per thread that is created, ends, and is collected.
 pub fn thread_rows(threads: u32, runs: usize) -> Vec<Row> {
+    let (added, bare) = cpu_added_us("creates", threads, "4ms", runs);
+    let name = "CPU added per thread that is created and ends";
+    vec![Row::new(name, "creates", added, "us", bare).target(60.0)]
+}
+
+/// Measures the CPU time added per context switch of two threads that leave a core to each other,
+/// as threads in a barrier do on too few cores.
+pub fn switch_rows(switches: u32, runs: usize) -> Vec<Row> {
+    let row = |period: &str| {
+        let (added, bare) = cpu_added_us("yields", switches, period, runs);
+        let name = format!("CPU added per context switch, period {period}");
+        Row::new(&name, "yields", added * 1e3, "ns", bare * 1e3)
+    };
+    ["4ms", "200us"].map(row).into()
+}
+
+/// Returns the CPU time that the library adds to each of the `number` things that a subject does,
+/// and that of the subject alone, in microseconds: the difference between the least of `runs`.
+fn cpu_added_us(subject: &str, number: u32, period: &str, runs: usize) -> (f64, f64) {
     let _job_lock = lock_exclusively();
-    let program = executable("creates", Form::C, None);
-    let scratch = Scratch::new("bench-threads");
+    let program = executable(subject, Form::C, None);
+    let scratch = Scratch::new(&format!("bench-{subject}"));
     let run = |is_watched: bool| {
         let mut command = Command::new(&program);
-        command.arg(threads.to_string()).current_dir(scratch.path());
+        command.arg(number.to_string()).current_dir(scratch.path());
         if is_watched {
             command.env("LD_PRELOAD", &artifacts().library).env("PLIMSOLL_VERBOSE", "0");
+            command.env("PLIMSOLL_PERIOD", period);
         }
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        wait(&mut child) * 1e3 / f64::from(threads)
+        wait(&mut child) * 1e3 / f64::from(number)
     };
     let (bare, watched): (Vec<_>, Vec<_>) = (0..runs).map(|_| (run(false), run(true))).unzip();
     let shortest = least(bare);
-    let added = least(watched) - shortest;
-    let name = "CPU added per thread that is created and ends";
-    vec![Row::new(name, "creates", added, "us", shortest).target(60.0)]
+    (least(watched) - shortest, shortest)
 }
 
 fn live(command: &mut Command) -> Life {

@@ -69,6 +69,7 @@ const PARTS: &[&str] = &[
     "loops",
     "start",
     "threads",
+    "switches",
     "thread-profiles",
     "compare",
     "whatif",
@@ -114,6 +115,7 @@ fn measure(part: &str, quick: bool) -> Vec<Row> {
             if quick { &[4, 16] } else { &[4, 16, 64, 256, 1024] },
         ),
         "threads" => life::thread_rows(choose(20, 5000) as u32, choose(1, 10)),
+        "switches" => life::switch_rows(choose(2000, 4_000_000) as u32, choose(1, 3)),
         _ => {
             let Some((kind, Ok(number))) =
                 part.split_once('-').map(|(kind, number)| (kind, number.parse::<u32>()))

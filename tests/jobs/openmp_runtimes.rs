@@ -221,6 +221,26 @@ fn the_runtime_is_left_to_another_tool() {
 }
 
 #[test]
+fn a_tool_of_the_program_receives_no_address_of_a_mark() {
+    for runtime in [OpenMpRuntime::Llvm, OpenMpRuntime::Intel] {
+        if !runtime.available() {
+            continue;
+        }
+        let job = watched("openmp_own_tool", Language::C, runtime, "burn 1 50").shares_cores();
+        let job = job.variable("PLIMSOLL_PERIOD", "1ms");
+        let without = |setting: &str| job.clone().variable(setting, "off");
+        for job in [job.clone(), without("PLIMSOLL_OPENMP"), without("PLIMSOLL_REGIONS")] {
+            let job = job.run().succeeded();
+            let truth = job.truth();
+            let found = (truth.number("locks"), truth.number("in_program"));
+            assert_eq!(found, (1.0, 1.0), "{}", job.transcript());
+            let reason = job.summary().text("/collection/marks/off_reason");
+            assert!(reason.contains("another tool"), "{reason}");
+        }
+    }
+}
+
+#[test]
 fn without_the_setting_there_is_no_tool() {
     if OpenMpRuntime::Llvm.available() {
         let job = watched("openmp_kinds", Language::C, OpenMpRuntime::Llvm, "sleep 5 5 3 static");

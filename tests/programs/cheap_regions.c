@@ -22,6 +22,18 @@ static double shortest_ns(double batch_s(int))
     return shortest_s * 1e9 / parameters.iterations;
 }
 
+static void *volatile hole, *volatile behind_hole;
+
+/* Leaves a free block between used ones, as in the heap of a program that has run for a while.
+ * GCC's runtime allocates the team of each region, and how long that takes depends on whether the
+ * C library finds a free block or takes the end of the heap, thus on what was allocated before. */
+static void leave_hole(void)
+{
+    hole = malloc(4096);
+    behind_hole = malloc(64);
+    free(hole);
+}
+
 SHOWN double regions_s(int calls)
 {
     double start_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
@@ -69,6 +81,7 @@ SHOWN double critical_s(int calls)
 int main(int argc, char **argv)
 {
     read_parameters(argc, argv);
+    leave_hole();
     omp_init_lock(&the_lock);
     double region_ns = shortest_ns(regions_s), barrier_ns = shortest_ns(barriers_s);
     double lock_ns = shortest_ns(locks_s), critical_ns = shortest_ns(critical_s);

@@ -256,6 +256,12 @@ impl Team {
         self.threads.load(Ordering::Relaxed) <= 1
     }
 
+    /// Notes that the thread that makes the region is alone in the team.
+    #[inline]
+    pub fn set_alone(&self) {
+        self.threads.store(1, Ordering::Relaxed);
+    }
+
     /// Whether a thread makes the region.
     pub fn is_made_by(&self, block: &ThreadBlock) -> bool {
         core::ptr::eq(block, self.primary)
@@ -478,8 +484,8 @@ pub fn discard_regions(state: &mut State) {
 fn begin_idle(observed: &Observed, state: &mut State, from: &Entry, idle: IdlePlace) {
     if let Some(place) = state.regions.idle {
         let entry = Entry { ticks: from.ticks, ..place };
-        if find(state, &entry).is_some() {
-            enter(observed, state, &entry);
+        if let Some(slot) = find(state, &entry) {
+            enter_as(observed, state, &entry, Measured::Through(slot));
             return;
         }
     }

@@ -146,9 +146,15 @@ struct OpenShare {
 }
 
 impl OpenShare {
-    /// Share of a region that is not measured.
-    const NONE: Self =
-        Self { share: None, team: core::ptr::null(), is_primary: false, has_ended: true };
+    /// Begins an unmeasured share of the region of `team`, which is null if the region is not
+    /// measured. Field by field: a whole value would be copied.
+    #[inline]
+    fn begin(&mut self, team: *const ToolTeam) {
+        self.share = None;
+        self.team = team;
+        self.is_primary = false;
+        self.has_ended = team.is_null();
+    }
 }
 
 /// A wait in a call; the return slot is 0 if there is no wait.
@@ -188,7 +194,7 @@ impl ToolThread {
 }
 
 /// Returns the call that the program has made to reach `place`. Its call path is known afterwards.
-#[inline]
+#[inline(always)]
 fn locate(
     observed: &Observed,
     state: &mut State,
@@ -208,7 +214,7 @@ fn locate(
 
 /// Returns the call with its return address `distance` above the callback's; `None` if that place
 /// is not on the thread's stack.
-#[inline]
+#[inline(always)]
 fn entry_at(state: &State, place: &RuntimePlace, distance: u64, call: CallId) -> Option<Entry> {
     let return_slot = place.return_slot + distance;
     let (low, high) = state.stack_bounds;
@@ -222,10 +228,12 @@ fn entry_at(state: &State, place: &RuntimePlace, distance: u64, call: CallId) ->
 }
 
 /// Returns the callback itself as a call that begins now.
+#[inline(always)]
 fn entry_of(place: &RuntimePlace, call: CallId) -> Entry {
     callback_at(place, call, ticks())
 }
 
+#[inline(always)]
 fn callback_at(place: &RuntimePlace, call: CallId, ticks: u64) -> Entry {
     Entry {
         call,
@@ -366,13 +374,14 @@ pub unsafe fn begin_share(
     let at = tool.open_shares;
     tool.open_shares += 1;
     let Some(place) = tool.shares.get_mut(at) else { return };
-    *place = OpenShare::NONE;
+    place.begin(team as *const ToolTeam);
     // SAFETY: promised by the caller.
-    let Some(team) = (unsafe { (team as *const ToolTeam).as_ref() }) else { return };
-    let share = (!team.team.is_alone(block, &member))
-        .then(|| shares::begin_share(observed, block, state, &team.team, &member));
-    state.regions.tool.shares[at] =
-        OpenShare { share, team, is_primary: team.team.is_made_by(block), has_ended: false };
+    let Some(team) = (unsafe { place.team.as_ref() }) else { return };
+    place.is_primary = team.team.is_made_by(block);
+    if !team.team.is_alone(block, &member) {
+        let share = shares::begin_share(observed, block, state, &team.team, &member);
+        state.regions.tool.shares[at].share = Some(share);
+    }
 }
 
 /// Whether an implicit barrier with this stated return address is the end of the region that the
