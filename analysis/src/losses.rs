@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{ContextTree, NodeId};
 
 use crate::canonical::{Step, path};
 use crate::communication::{communication, left_ns, merge_by_source, residual_ns};
@@ -18,6 +18,7 @@ use crate::sites::Sites;
 use crate::slow_places::SlowPlaces;
 use crate::summary::LossKind;
 use crate::team_losses::teams;
+use crate::team_times::is_team_call;
 use crate::thresholds::{
     CROWDED_COMMUNICATION_FACTOR, MIN_FRACTION_OF_RESIDUAL, MIN_FRACTION_OF_RUN_DELAY,
     MIN_OWN_CAUSE_FRACTION, MIN_RUN_DELAY_FRACTION, MIN_SECOND_SYMPTOM_FRACTION, MIN_SEVERITY,
@@ -127,7 +128,7 @@ pub fn losses(
         findings.extend(slow.filter(|finding| finding.seconds > min_loss.seconds));
     }
     let delay = delay.and_then(|delay| remaining(delay, slow_places, totals));
-    let teams_s = of_teams_s(&findings);
+    let teams_s = of_teams_s(totals, &findings);
     let delay = delay.map(|delay| beside_teams(delay, totals, teams_s));
     findings.extend(delay.filter(|delay| delay.seconds > period_s(totals)));
     findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.phase.cmp(&b.phase)));
@@ -199,24 +200,32 @@ pub fn projected_s(totals: &Totals, slow_work_ns: f64, findings: &[Finding]) -> 
     let lost_s: f64 = findings.iter().map(|finding| finding.seconds).sum();
     // What teams lose is time of the communicating threads that counts as useful.
     let useful_s = (totals.job.useful_on_core.mean(ranks) - slow_work_ns) / NS_PER_S;
-    let work_s = useful_s - of_teams_s(findings);
-    (elapsed_s - lost_s).max(work_s.clamp(0.0, elapsed_s))
+    let work_s = useful_s - of_teams_s(totals, findings);
+    // Without all losses, the run is at least as short as without the largest one: other threads
+    // may wait for locks while the communicating thread is useful.
+    let largest_s = findings.iter().map(|finding| finding.seconds).fold(0.0, f64::max);
+    (elapsed_s - lost_s).max(work_s.min(elapsed_s - largest_s)).max(0.0)
 }
 
 /// Returns the run time that losses in teams of threads cost, in seconds.
-fn of_teams_s(findings: &[Finding]) -> f64 {
-    findings.iter().filter(|finding| is_of_team(finding.kind)).map(|finding| finding.seconds).sum()
+fn of_teams_s(totals: &Totals, findings: &[Finding]) -> f64 {
+    let of_teams = findings.iter().filter(|finding| is_of_team(&totals.tree.contexts, finding));
+    of_teams.map(|finding| finding.seconds).sum()
 }
 
 /// Returns whether a loss lies within the teams of threads of single ranks.
-fn is_of_team(kind: LossKind) -> bool {
-    matches!(
-        kind,
+fn is_of_team(contexts: &ContextTree, finding: &Finding) -> bool {
+    match finding.kind {
         LossKind::ThreadImbalance
-            | LossKind::SerialSection
-            | LossKind::FineGrainedTasks
-            | LossKind::FineGrainedRegions
-    )
+        | LossKind::SerialSection
+        | LossKind::FineGrainedTasks
+        | LossKind::FineGrainedRegions => true,
+        LossKind::LockContention => {
+            let frame = contexts.nodes[finding.symptom as usize].frame;
+            is_team_call(&contexts.frames[frame as usize])
+        }
+        _ => false,
+    }
 }
 
 /// Returns the load imbalance of a phase, or its special case serialization: the loss that shows in

@@ -100,7 +100,8 @@ impl Summary {
     /// If there is none.
     #[track_caller]
     pub fn worst(&self) -> Loss<'_> {
-        self.losses().into_iter().next().expect("the summary names no loss")
+        let worst = self.losses().into_iter().next();
+        worst.unwrap_or_else(|| panic!("no loss; run {}", self.value["run"]))
     }
 
     /// Returns the outermost loop of a function.
@@ -270,6 +271,11 @@ pub fn contradictions(summary: &Value) -> Vec<String> {
             });
         }
     }
+    let largest_s = losses.iter().map(|loss| number(&loss["seconds"])).fold(0.0, f64::max);
+    let foretold_s = number(&summary["projection"]["elapsed_s"]);
+    check(foretold_s <= elapsed_s - largest_s + 1e-6, &|| {
+        format!("projection: {foretold_s} s without a loss of {largest_s} s of {elapsed_s} s")
+    });
     for (index, it) in list(&summary["loops"]).iter().enumerate() {
         let (durations, begins) = (list(&it["durations_s"]), list(&it["begins_s"]));
         let known: Vec<f64> = begins.iter().filter_map(Value::as_f64).collect();
@@ -354,6 +360,7 @@ mod tests {
             "loops": [{
                 "durations_s": [0.1, 0.2], "first_iterations": "0,3", "begins_s": [1.5, null],
             }],
+            "projection": {"elapsed_s": 8.0},
             "efficiency": {"parallel": 0.8, "load_balance": 0.8, "communication": 1.0},
             "losses": [{
                 "kind": "load_imbalance", "severity": 0.2, "seconds": 2.0,
@@ -391,6 +398,7 @@ mod tests {
             ("/tree/nodes/1/parent", json!(2)),
             ("/tree/nodes/1/frame", json!(7)),
             ("/efficiency/parallel", json!(1.5)),
+            ("/projection/elapsed_s", json!(9.0)),
             ("/clocks/drift_ppm", json!([0.0])),
             ("/loops/0/first_iterations", json!("0-2")),
             ("/loops/0/begins_s", json!([2.0, 1.0])),

@@ -151,7 +151,10 @@ fn threads_that_wait_for_locks_contend_for_them() {
     // A thread that only waits for the others does not take part in the contention.
     let mut subject = beside_work(|_| vec![]);
     (subject.threads, subject.others) = (4, subject_others());
-    assert_eq!(kinds(&verdict(&subject)), [(LossKind::LockContention, 0.4)]);
+    let summary = verdict(&subject);
+    assert_eq!(kinds(&summary), [(LossKind::LockContention, 0.4)]);
+    let foretold_s = summary.projection.elapsed_s;
+    assert_eq!(rounded(foretold_s), rounded(only_loss(&summary).elapsed_without_s));
 }
 
 #[test]

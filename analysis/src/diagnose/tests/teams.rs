@@ -284,6 +284,8 @@ fn the_call_path_that_has_a_lock_while_others_wait_is_named() {
         vec![calling(short, 800 * MS, 10, 0), calling(long, 200 * MS, 10, 0)]
     });
     let loss = of_kind(&summary, LossKind::LockContention).expect("threads wait for a lock");
+    // Threads that wait for their team count as useful among ranks.
+    assert_eq!(rounded(summary.projection.elapsed_s), rounded(loss.elapsed_without_s));
     let holders: Vec<(String, f64)> =
         loss.holders.iter().map(|it| (path(&it.path), rounded(it.share))).collect();
     assert_eq!(holders, [(long.to_owned(), 0.75), (short.to_owned(), 0.23)]);
