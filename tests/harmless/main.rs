@@ -19,6 +19,7 @@ use std::time::Instant;
 
 use outcomes::{BROKE_OFF, Difference, Outcomes, Seen};
 use plimsoll_tests::artifacts::artifacts;
+use plimsoll_tests::job_lock::lock_shared;
 use suites::{Mode, Suite, suites};
 
 /// Maximum number of further runs without the library that may show the outcome.
@@ -44,8 +45,10 @@ fn arguments() -> Result<Arguments, String> {
     Ok(found)
 }
 
-/// Runs a suite; a run that hangs or cannot be started has an outcome of its own.
+/// Runs a suite; a run that hangs or cannot be started has an outcome of its own. Does not run
+/// beside jobs that are measured.
 fn run(suite: &Suite, mode: Option<Mode>, only: Option<&BTreeSet<String>>) -> Outcomes {
+    let _job_lock = lock_shared();
     let ran = catch_unwind(AssertUnwindSafe(|| suite.run(mode, only)));
     ran.unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str);
@@ -122,7 +125,12 @@ fn main() -> ExitCode {
     println!("{:<28} {:>6} {:>12} {:>9} {:>6}", "suite", "tests", "differences", "unstable", "s");
     let (mut differences, mut skipped) = (0, 0);
     for suite in chosen {
-        match suite.why_unavailable() {
+        // Compilers do not run beside measured jobs either.
+        let unavailable = {
+            let _job_lock = lock_shared();
+            suite.why_unavailable()
+        };
+        match unavailable {
             Some(reason) => {
                 println!("{:<28} SKIPPED: {reason}", suite.name);
                 skipped += 1;

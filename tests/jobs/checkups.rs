@@ -3,12 +3,14 @@
 use std::process::Command;
 
 use plimsoll_tests::artifacts::artifacts;
+use plimsoll_tests::job_lock::lock_shared;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::subject::{Form, executable};
 use serde_json::Value;
 
 /// Returns the checks of `plimsoll doctor` with these arguments, and its exit status.
 fn checks(arguments: &[&str], environment: &[(&str, &str)]) -> (Vec<Value>, Option<i32>) {
+    let _job_lock = lock_shared();
     let output = Command::new(&artifacts().command)
         .args(["doctor", "--json"])
         .args(arguments)

@@ -9,6 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::artifacts::workspace_dir;
+use crate::job_lock::lock_shared;
 use crate::mpi::print_line;
 use crate::wheels::{environment, unavailable};
 
@@ -141,7 +142,9 @@ fn lanes(command: Command) -> Lanes {
     lanes.map(|(name, times)| (name.clone(), frames(times))).collect()
 }
 
+/// Returns what a tool prints; it does not run beside jobs that are measured.
 fn output(mut command: Command) -> String {
+    let _job_lock = lock_shared();
     let ended = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let messages = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{command:?} fails:\n{messages}");
