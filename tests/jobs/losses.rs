@@ -33,7 +33,8 @@ const MAX_OTHERS: f64 = 0.2;
 const MAX_OTHERS_OVERSUBSCRIBED: f64 = 0.3;
 
 /// Asserts that the worst loss is of that kind, costs what the subject reports, and is in the text
-/// with its cause.
+/// with its cause. Other losses are small. Where the subject reports waits for delayed ranks, such
+/// as by a disk, they may be part of the loss or of others.
 fn assert_found(job: &Outcome, kind: &str) {
     assert_found_beside(job, kind, MAX_OTHERS);
 }
@@ -50,9 +51,12 @@ fn assert_found_within(job: &Outcome, kind: &str, others: f64, tolerance: f64) {
     let cause = truth.text("cause").expect("the subject has a loss");
     assert!(worst.cause_path().contains(&cause), "{}", job.text());
     assert!(job.text().contains(cause), "{}", job.text());
-    assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), tolerance);
+    let expected_s = truth.number("expected_loss_s");
+    let waits_s = truth.optional_number("waits_s").unwrap_or(0.0);
+    let waited_s = (worst.seconds() - expected_s).clamp(0.0, waits_s);
+    assert_within("seconds", worst.seconds() - waited_s, expected_s, tolerance);
     let others_s: f64 = summary.losses().iter().skip(1).map(|loss| loss.seconds()).sum();
-    assert!(others_s < others * worst.seconds(), "{}", job.text());
+    assert!(others_s < others * worst.seconds() + waits_s, "{waits_s} s: {}", job.text());
 }
 
 fn assert_none(job: &Outcome, kind: &str) {
@@ -423,17 +427,44 @@ fn what_calls_cost_a_tenth_of_the_ranks_is_told_of_these() {
 
 /// A subject for each kind of loss, its arguments, and arguments for the same work without the
 /// loss.
-const SUBJECTS: [(&str, &str, &str, &str); 9] = [
-    ("load_imbalance", "imbalance", "40 20 3", "40 20 3 even"),
-    ("load_imbalance", "neighbours", "30 20 3", "30 30 1"),
-    ("serialization", "serial", "30 20 2", "30 40 0"),
-    ("group_imbalance", "coupled", "30 20 3", "30 40 1"),
-    ("wait_for_partner", "wavefront", "20 40", "20 40 1 free"),
-    ("frequent_communication", "polls", "30 20 1", "30 20 1 blocks"),
-    ("large_message", "messages", "20 60 64", "20 60 64 short"),
-    ("large_io", "files", "10 50 32", "10 50 32 memory"),
-    ("lock_contention", "locks", "90 10", "90 10 1 free"),
-];
+/// A subject, the kind of its loss, and its arguments with and without it, after how ranks work.
+struct Case {
+    kind: &'static str,
+    subject: &'static str,
+    with: &'static str,
+    without: &'static str,
+}
+
+/// Makes a test for each case: some are disturbed more easily than others.
+macro_rules! test_each_case {
+    ($check:ident) => {
+        mod $check {
+            use super::{$check as check, Case};
+
+            test_each_case! { check:
+                imbalance "load_imbalance" "40 20 3" "40 20 3 even",
+                neighbours "load_imbalance" "30 20 3" "30 30 1",
+                serial "serialization" "30 20 2" "30 40 0",
+                coupled "group_imbalance" "30 20 3" "30 40 1",
+                wavefront "wait_for_partner" "20 40" "20 40 1 free",
+                polls "frequent_communication" "30 20 1" "30 20 1 blocks",
+                messages "large_message" "20 60 64" "20 60 64 short",
+                files "large_io" "10 50 32" "10 50 32 memory",
+                locks "lock_contention" "90 10" "90 10 1 free",
+            }
+        }
+    };
+    ($check:ident: $($subject:ident $kind:literal $with:literal $without:literal,)+) => {
+        $(
+            #[test]
+            #[ignore = "long: scripts/test --all"]
+            fn $subject() {
+                let (kind, subject) = ($kind, stringify!($subject));
+                $check(&Case { kind, subject, with: $with, without: $without });
+            }
+        )+
+    };
+}
 
 /// Tolerance for ranks that poll all the time. The subject counts the whole loop as polling; the
 /// time of a wrapper around each of the million short calls is not part of the call. On a slow
@@ -441,17 +472,15 @@ const SUBJECTS: [(&str, &str, &str, &str); 9] = [
 const POLLS_TOLERANCE: f64 = 0.20;
 
 /// ICS18, Figure 13.
-#[test]
-#[ignore = "long: scripts/test --all"]
-fn the_run_time_without_a_loss_is_foretold() {
-    for (kind, subject, with, without) in SUBJECTS {
-        let arguments = [with, without].map(|arguments| format!("sleep {arguments}"));
-        let arguments = arguments.each_ref().map(String::as_str);
-        assert_foretold((subject, Mpi::Mpich, 2), arguments, kind, |with| {
-            assert_eq!(with.summary().worst().kind(), kind, "{}", with.text());
-        });
-    }
+fn the_run_time_without_a_loss_is_foretold(case: &Case) {
+    let arguments = [case.with, case.without].map(|arguments| format!("sleep {arguments}"));
+    let arguments = arguments.each_ref().map(String::as_str);
+    assert_foretold((case.subject, Mpi::Mpich, 2), arguments, case.kind, |with| {
+        assert_eq!(with.summary().worst().kind(), case.kind, "{}", with.text());
+    });
 }
+
+test_each_case!(the_run_time_without_a_loss_is_foretold);
 
 /// Largest relative difference between PFLOTRAN's predicted and measured run time (66 s and 70 s).
 const FIGURE_13_TOLERANCE: f64 = 0.06;
@@ -487,39 +516,33 @@ fn the_run_time_with_collective_writing_is_predicted_from_serialised_writing() {
     }
 }
 
-#[test]
-#[ignore = "long: scripts/test --all"]
-fn two_ranks_that_burn_lose_what_they_say() {
-    for (kind, subject, with, _) in SUBJECTS {
-        let arguments = format!("burn {with}");
-        let tolerance = if subject == "polls" { POLLS_TOLERANCE } else { TOLERANCE };
-        let is_found = |job: &Outcome| assert_found_within(job, kind, MAX_OTHERS, tolerance);
-        shown(subject, Mpi::Mpich, 2, &arguments, is_found);
+fn two_ranks_that_burn_lose_what_they_say(case: &Case) {
+    let tolerance = if case.subject == "polls" { POLLS_TOLERANCE } else { TOLERANCE };
+    let is_found = |job: &Outcome| assert_found_within(job, case.kind, MAX_OTHERS, tolerance);
+    shown(case.subject, Mpi::Mpich, 2, &format!("burn {}", case.with), is_found);
+}
+
+test_each_case!(two_ranks_that_burn_lose_what_they_say);
+
+fn many_ranks_that_sleep_lose_what_they_say(case: &Case) {
+    // Ranks that poll or move data need a core: pairs take turns.
+    let (in_turn, fills) = match case.subject {
+        "polls" => (Some(["20 80 1", "20 160 1"]), ""),
+        "messages" => (Some(["30 120 32", "15 240 24"]), " fills"),
+        "files" => (Some(["20 60 2", "15 120 2"]), " fills"),
+        _ => (None, ""),
+    };
+    let [of_8, of_16] = in_turn.unwrap_or([case.with; 2]).map(|it| format!("sleep {it}"));
+    for (ranks, arguments, others) in
+        [(8, &of_8, MAX_OTHERS), (16, &of_16, MAX_OTHERS_OVERSUBSCRIBED)]
+    {
+        let is_found = |job: &Outcome| assert_found_beside(job, case.kind, others);
+        shown(case.subject, Mpi::OpenMpi, ranks, &format!("{arguments}{fills}"), is_found);
+    }
+    if let (Some(_), Some(how)) = (in_turn, case.without.split(' ').nth(3)) {
+        let arguments = format!("{of_8} {how}");
+        shown(case.subject, Mpi::OpenMpi, 8, &arguments, |job| assert_none(job, case.kind));
     }
 }
 
-#[test]
-#[ignore = "long: scripts/test --all"]
-fn many_ranks_that_sleep_lose_what_they_say() {
-    // Ranks that poll or move data need a core: pairs take turns.
-    let in_turn = |subject: &str, ranks: u32| match (subject, ranks) {
-        ("polls", 8) => Some("20 80 1"),
-        ("polls", 16) => Some("20 160 1"),
-        ("messages", 8) => Some("40 80 32"),
-        ("messages", 16) => Some("40 96 24"),
-        ("files", 8) => Some("20 60 8"),
-        ("files", 16) => Some("15 120 8"),
-        _ => None,
-    };
-    for (kind, subject, with, without) in SUBJECTS {
-        let arguments = |ranks| format!("sleep {}", in_turn(subject, ranks).unwrap_or(with));
-        for (ranks, others) in [(8, MAX_OTHERS), (16, MAX_OTHERS_OVERSUBSCRIBED)] {
-            let is_found = |job: &Outcome| assert_found_beside(job, kind, others);
-            shown(subject, Mpi::OpenMpi, ranks, &arguments(ranks), is_found);
-        }
-        if let (Some(_), Some(how)) = (in_turn(subject, 8), without.split(' ').nth(3)) {
-            let arguments = format!("{} {how}", arguments(8));
-            shown(subject, Mpi::OpenMpi, 8, &arguments, |job| assert_none(job, kind));
-        }
-    }
-}
+test_each_case!(many_ranks_that_sleep_lose_what_they_say);

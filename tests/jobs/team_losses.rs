@@ -137,7 +137,7 @@ fn who_holds_a_lock_while_others_wait_is_named() {
             continue;
         }
         let form = Form::OpenMp(Language::C, runtime);
-        let job = Job::alone("openmp_kinds").form(form).arguments("sleep 60 5 8 holders");
+        let job = Job::alone("openmp_kinds").form(form).arguments("sleep 60 5 4 holders");
         team(job, 4).watch(Watch::Run).run_until(|job| {
             let truth = job.truth();
             let found = &job.summary().losses_of("lock_contention");

@@ -20,6 +20,11 @@ impl Truth {
         self.0[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {}", self.0))
     }
 
+    /// Returns a number; `None` if the subject does not claim one.
+    pub fn optional_number(&self, key: &str) -> Option<f64> {
+        self.0[key].as_f64()
+    }
+
     /// Returns a text; `None` if the subject claims nothing.
     ///
     /// # Panics
