@@ -302,4 +302,18 @@ mod tests {
             assert_eq!(serde_json::to_value(kind).unwrap(), words);
         }
     }
+
+    #[test]
+    fn the_readme_explains_every_kind() {
+        let readme = include_str!("../../../README.md");
+        let rows: Vec<_> = readme.lines().filter_map(|line| line.strip_prefix("| ")).collect();
+        for kind in LossKind::ALL {
+            let kind = kind.to_string();
+            let explains = |row: &&str| {
+                let (names, _) = row.split_once(" | ").unwrap_or_default();
+                names.split(", ").any(|name| name == kind)
+            };
+            assert!(rows.iter().any(|row| explains(&row)), "{kind}");
+        }
+    }
 }
