@@ -8,6 +8,9 @@ use plimsoll_tests::truth::assert_within;
 use serde_json::Value;
 
 const TOLERANCE: f64 = 0.10;
+/// How much longer slow ranks take for the uneven kernel: the loss is so large a part of the run
+/// that hardly anything else on the machine comes near its tolerance.
+const FACTOR: f64 = 6.0;
 /// Minimum fraction of the kernel's imbalance that a loop within the kernel must hold to be the
 /// cause.
 const HELD: f64 = 0.7;
@@ -20,9 +23,9 @@ fn first_cause(job: &Outcome) -> &Value {
     assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
     assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), TOLERANCE);
     let cause = &worst.field("causes")[0];
-    // All but two of the 3 + (3 - 1) / ranks kernels of a mean rank.
+    // All but two of the kernels of a mean rank.
     let all_s: f64 = truth.numbers("work_s").iter().sum::<f64>() / truth.number("ranks");
-    let part = 1.0 - 2.0 / (3.0 + 2.0 / truth.number("ranks"));
+    let part = 1.0 - 2.0 / (3.0 + (FACTOR - 1.0) / truth.number("ranks"));
     for (field, truth_s) in [("seconds", truth.number("expected_loss_s")), ("mean_s", part * all_s)]
     {
         let found_s = cause[field].as_f64().expect("a cause has it");
@@ -40,18 +43,18 @@ fn frames(cause: &Value) -> &[Value] {
 /// more that sleep.
 fn each(form: Form, assertions: impl Fn(&Outcome)) {
     let modes = [
-        (Mpi::Mpich, 2, "burn 20 10 3"),
-        (Mpi::Mpich, 2, "burn 20 10 3 turns"),
-        (Mpi::OpenMpi, 4, "sleep 40 5 3"),
-        (Mpi::OpenMpi, 4, "sleep 40 5 3 turns"),
+        (Mpi::Mpich, 2, "burn 20 10", ""),
+        (Mpi::Mpich, 2, "burn 20 10", "turns"),
+        (Mpi::OpenMpi, 4, "sleep 40 5", ""),
+        (Mpi::OpenMpi, 4, "sleep 40 5", "turns"),
     ];
     let sleeps_only = matches!(form, Form::FortranInlined | Form::FortranWithoutDebug);
-    for (mpi, ranks, mode) in modes.into_iter().filter(|(mpi, ..)| mpi.available()) {
-        if sleeps_only && !mode.starts_with("sleep") {
+    for (mpi, ranks, work, how) in modes.into_iter().filter(|(mpi, ..)| mpi.available()) {
+        if sleeps_only && !work.starts_with("sleep") {
             continue;
         }
-        let job = Job::ranks("kernels", mpi, ranks).form(form).arguments(mode).watch(Watch::Run);
-        job.run_until(&assertions);
+        let job = Job::ranks("kernels", mpi, ranks).form(form).watch(Watch::Run);
+        job.arguments(&format!("{work} {FACTOR} {how}")).run_until(&assertions);
     }
 }
 

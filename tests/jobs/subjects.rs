@@ -62,13 +62,13 @@ fn imbalance_is_the_time_that_the_slow_ranks_take_longer() {
     if !Mpi::OpenMpi.available() {
         return;
     }
-    let arguments = "sleep 20 10 3";
+    let arguments = "sleep 20 20 3";
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments(arguments).run_until(|job| {
         let truth = job.truth();
-        // Two of eight ranks work 20 ms longer in each of 20 iterations.
-        let loss_s = 20.0 * 0.020 * 6.0 / 8.0;
+        // Two of eight ranks work 40 ms longer in each of 20 iterations.
+        let loss_s = 20.0 * 0.040 * 6.0 / 8.0;
         assert_within("loss", truth.number("expected_loss_s"), loss_s, SLEEP_TOLERANCE);
-        assert_within("elapsed", truth.number("elapsed_s"), 20.0 * 0.040, SLEEP_TOLERANCE);
+        assert_within("elapsed", truth.number("elapsed_s"), 20.0 * 0.080, SLEEP_TOLERANCE);
     });
     assert_eq!(job.truth().text("slow_ranks"), Some("6-7"));
     assert_eq!(job.truth().numbers("work_s").len(), 8);
