@@ -8,8 +8,8 @@ use plimsoll_tests::truth::assert_within;
 use serde_json::Value;
 
 const TOLERANCE: f64 = 0.10;
-/// How much longer slow ranks take for the uneven kernel: the loss is so large a part of the run
-/// that hardly anything else on the machine comes near its tolerance.
+/// Work of slow ranks in the uneven kernel, in that of others: the loss is a large part of the run,
+/// and its tolerance larger than most disturbances.
 const FACTOR: f64 = 6.0;
 /// Minimum fraction of the kernel's imbalance that a loop within the kernel must hold to be the
 /// cause.
