@@ -309,11 +309,11 @@ mod tests {
         let rows: Vec<_> = readme.lines().filter_map(|line| line.strip_prefix("| ")).collect();
         for kind in LossKind::ALL {
             let kind = kind.to_string();
-            let explains = |row: &&str| {
+            let explains = |row: &str| {
                 let (names, _) = row.split_once(" | ").unwrap_or_default();
                 names.split(", ").any(|name| name == kind)
             };
-            assert!(rows.iter().any(|row| explains(&row)), "{kind}");
+            assert!(rows.iter().any(|row| explains(row)), "{kind}");
         }
     }
 }
