@@ -157,6 +157,24 @@ fn late(totals: &JobTotals) -> Option<String> {
     ))
 }
 
+/// Minimum fraction of samples without inner frames that a note tells of.
+const MIN_NOTED_PRUNED_FRACTION: f64 = 0.01;
+
+/// Returns the note on stacks without inner frames; `None` if there are few.
+fn pruned(totals: &JobTotals) -> Option<String> {
+    let counts = &totals.counts;
+    let part = counts.pruned as f64 / counts.samples.max(1) as f64;
+    (part >= MIN_NOTED_PRUNED_FRACTION).then(|| {
+        format!(
+            "The memory did not suffice for all call paths: {} stacks ({:.0} % of the samples) \
+             count for their outer frames only, and phases and losses inside may be missing. Raise \
+             PLIMSOLL_MEMORY.",
+            counts.pruned,
+            100.0 * part.min(1.0)
+        )
+    })
+}
+
 pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> Vec<String> {
     let mut notes = job.notes.clone();
     if let Some(FirstDeath { rank, at_ns }) = job.death {
@@ -181,6 +199,7 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
         notes.push(format!("The profile of rank {ranks} {reason} and was left out."));
     }
     notes.extend(late(totals));
+    notes.extend(pruned(totals));
     for (trouble, ranks) in &totals.spool_troubles {
         notes.push(format!("The spool of rank {ranks} is incomplete: {trouble}."));
     }
@@ -219,6 +238,16 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_stacks_without_inner_frames_are_noted() {
+        let mut totals = JobTotals::default();
+        (totals.counts.samples, totals.counts.pruned) = (80_000, 700);
+        assert_eq!(pruned(&totals), None);
+        totals.counts.pruned = 8886;
+        let note = pruned(&totals).unwrap();
+        assert!(note.contains("8886 stacks (11 % of the samples)"), "{note}");
+    }
 
     #[test]
     fn functions_without_structure_are_named_whichever_node_gave_them_up() {
