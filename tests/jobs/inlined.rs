@@ -8,8 +8,8 @@ use plimsoll_tests::truth::assert_within;
 use serde_json::Value;
 
 const TOLERANCE: f64 = 0.10;
-/// Work of slow ranks in the uneven kernel, in that of others: the loss is a large part of the run,
-/// and its tolerance larger than most disturbances.
+/// Ratio of the slow ranks' work in the uneven kernel to that of the others. The loss is then a
+/// third of the run or more, and its tolerance larger than most disturbances.
 const FACTOR: f64 = 6.0;
 /// Minimum fraction of the kernel's imbalance that a loop within the kernel must hold to be the
 /// cause.

@@ -425,17 +425,17 @@ fn what_calls_cost_a_tenth_of_the_ranks_is_told_of_these() {
     });
 }
 
-/// A subject for each kind of loss, its arguments, and arguments for the same work without the
-/// loss.
-/// A subject, the kind of its loss, and its arguments with and without it, after how ranks work.
+/// A subject with one kind of loss.
 struct Case {
     kind: &'static str,
     subject: &'static str,
+    /// Arguments, apart from the first one: how ranks work.
     with: &'static str,
+    /// Arguments for the same work without the loss.
     without: &'static str,
 }
 
-/// Makes a test for each case: some are disturbed more easily than others.
+/// Makes a test of a check for each kind of loss, so that a second attempt repeats one job.
 macro_rules! test_each_case {
     ($check:ident) => {
         mod $check {

@@ -53,7 +53,7 @@ int main(int argc, char **argv)
     /* Once only: occasional delays of the disk even out until here, mostly. */
     double came_s = wall_s();
     long long checksum = add_up(parameters.iterations);
-    double mean_s = mean_at_root(writing_s), waits_s = mean_earliness_at_root(came_s);
+    double mean_s = mean_over_ranks(writing_s), waits_s = mean_earliness(came_s);
     FILE *truth = rank == 0 ? open_truth("files") : NULL;
     if (truth) {
         tell_number(truth, "ranks", ranks);

@@ -79,9 +79,9 @@ int main(int argc, char **argv)
         checksum += in[bytes - 1];
         work_even(1 - before_turn());
     }
-    double came_s = wall_s(), transfer_s = mean_at_root(passing_s - late_s);
-    double waits_s = mean_at_root(late_s) + mean_earliness_at_root(came_s);
-    double mean_messages = mean_at_root((double)messages);
+    double came_s = wall_s(), transfer_s = mean_over_ranks(passing_s - late_s);
+    double waits_s = mean_over_ranks(late_s) + mean_earliness(came_s);
+    double mean_messages = mean_over_ranks((double)messages);
     FILE *file = rank == 0 ? open_truth("messages") : NULL;
     if (file) {
         tell_number(file, "ranks", ranks);

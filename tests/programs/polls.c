@@ -57,15 +57,14 @@ int main(int argc, char **argv)
         polled_s += wall_s() - start_s;
         work_even(1 - before_turn());
     }
-    double sum_s = 0;
-    MPI_Reduce(&polled_s, &sum_s, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    double mean_s = mean_over_ranks(polled_s);
     FILE *file = rank == 0 ? open_truth("polls") : NULL;
     if (file) {
         tell_number(file, "ranks", ranks);
         tell_number(file, "iterations", parameters.iterations);
         tell_number(file, "global_syncs", 0);
         tell_number(file, "elapsed_s", wall_s() - begin_s);
-        tell_number(file, "expected_loss_s", polls ? sum_s / ranks : 0);
+        tell_number(file, "expected_loss_s", polls ? mean_s : 0);
         tell_text(file, "cause", polls ? "exchange_by_polls" : NULL);
         close_truth(file);
     }

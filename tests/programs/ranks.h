@@ -135,9 +135,8 @@ static inline void print_result(const char *subject, long long checksum)
     }
 }
 
-/* Ends an iteration for all ranks together; the sum depends on every rank's part. */
 /* Mean over all ranks, in rank 0. */
-static inline double mean_at_root(double value)
+static inline double mean_over_ranks(double value)
 {
     double sum = 0;
     MPI_Reduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
@@ -145,13 +144,14 @@ static inline double mean_at_root(double value)
 }
 
 /* How much earlier than the last rank the ranks came somewhere, on average, in rank 0. */
-static inline double mean_earliness_at_root(double came_s)
+static inline double mean_earliness(double came_s)
 {
-    double last_s = 0, mean_s = mean_at_root(came_s);
+    double last_s = 0, mean_s = mean_over_ranks(came_s);
     MPI_Reduce(&came_s, &last_s, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     return last_s - mean_s;
 }
 
+/* Ends an iteration for all ranks together; the sum depends on every rank's part. */
 static inline long long add_up(int iteration)
 {
     long long part = (long long)(rank + 1) * (iteration + 1), sum = 0;

@@ -124,12 +124,6 @@ static inline void begin_hybrid(int *argc, char ***argv, int level)
         exit(2);
     }
 }
-static inline double mean_over_ranks(double value)
-{
-    double sum = 0;
-    MPI_Reduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-    return sum / ranks;
-}
 /* Brings the ranks together; the sum depends on every rank's part. */
 static inline long long end_iteration(int iteration)
 {

@@ -28,15 +28,15 @@ const MAX_RUNS: usize = 5;
 const MAX_BUSY_CORES: f64 = 0.3;
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// Minimum number of cores that others use on average during a run that no assertion can judge.
+/// Minimum number of cores that others use on average during a run for assertions to be skipped.
 const MIN_SKIPPED_CORES: f64 = 0.3;
 
 /// Minimum number of cores that others use on average during a run that they disturb: the usual
 /// tolerance is a tenth.
 const MIN_DISTURBANCE_CORES: f64 = 0.1;
 
-/// As [`MIN_DISTURBANCE_CORES`], for what the host of a virtual machine takes, at any time and
-/// mostly from one rank: a tenth of a loss of a fifth of the run.
+/// Minimum number of cores that the host of a virtual machine takes from a run that it disturbs. It
+/// usually takes them from one rank: this is a tenth of a loss of a fifth of the run.
 const MIN_STOLEN_CORES: f64 = 0.02;
 
 /// Runs `run` until `assertions` hold for its result, at most [`MAX_RUNS`] times: they hold if the
@@ -73,7 +73,7 @@ pub fn retry_on_noise<T>(run: impl Fn() -> T, assertions: impl Fn(&T)) -> T {
                 wait_for_cores();
             }
             Failure::Skipped { message, cores } => print_line(&format!(
-                "SKIPPED: {test}: other programs used {cores:.1} cores or more in each of \
+                "SKIPPED: {test}: others used {cores:.1} cores or more in each of \
                  {MAX_RUNS} runs: {}",
                 beginning(message)
             )),
@@ -90,7 +90,7 @@ enum Failure<'a> {
 }
 
 /// The cores that others took from a run, on average.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Disturbance {
     /// Used by other programs, by the host of a virtual machine, and by computing tests of this
     /// program.

@@ -166,9 +166,9 @@ fn pruned(totals: &JobTotals) -> Option<String> {
     let part = counts.pruned as f64 / counts.samples.max(1) as f64;
     (part >= MIN_NOTED_PRUNED_FRACTION).then(|| {
         format!(
-            "The memory did not suffice for all call paths: {} stacks ({:.0} % of the samples) \
+            "PLIMSOLL_MEMORY is too small for all call paths: {} stacks ({:.0} % of the samples) \
              count for their outer frames only, and phases and losses inside may be missing. Raise \
-             PLIMSOLL_MEMORY.",
+             it.",
             counts.pruned,
             100.0 * part.min(1.0)
         )
