@@ -1,6 +1,11 @@
 //! Iteration over the loaded objects (program and shared libraries) by dl_iterate_phdr(3).
 //!
 //! # Design constraints
+//! - No thread of the application takes `dl_load_lock` in code of ours: the constructors of a library
+//!   run under it, and may wait for that thread. dlsym, dladdr and the first use of a thread-local
+//!   value with a destructor take it. Exceptions: the lookups when MPI or OpenMP begins, and those
+//!   in dlopen itself, which takes the lock anyway. An iteration must not take it either: it holds
+//!   `dl_load_write_lock`, which dlopen takes second.
 //! - No object is unmapped during an iteration: glibc holds `dl_load_write_lock` while it calls
 //!   back, and unmaps objects with this lock only (elf/dl-close.c), also after a dlopen that fails.
 //! - No fork happens during an iteration: glibc 2.36 resets its other locks in the child, but not
@@ -8,7 +13,7 @@
 //!   the child would block forever.
 
 use core::ffi::{c_int, c_void};
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Range};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -75,6 +80,36 @@ fn enter(what: u32, may: impl Fn(u32) -> bool) {
         // SAFETY: no preconditions.
         unsafe { libc::sched_yield() };
     }
+}
+
+/// Calls `visit` with the object that has `address` in a segment, and with the range from its first
+/// to its last loaded byte. Returns the result; `None` if there is no such object.
+///
+/// dladdr(3) finds objects as well, but under the lock that a thread holds while it runs the
+/// constructors of a library. They may wait for the caller.
+pub fn in_object_at<R>(
+    address: u64,
+    visit: impl FnOnce(&libc::dl_phdr_info, Range<u64>) -> R,
+) -> Option<R> {
+    let (mut visit, mut result) = (Some(visit), None);
+    each_object(&mut |info| {
+        // SAFETY: the loader describes its own program headers.
+        let headers =
+            unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let segments = || {
+            headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
+                let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
+                start..start + header.p_memsz
+            })
+        };
+        if !segments().any(|segment| segment.contains(&address)) {
+            return ControlFlow::Continue(());
+        }
+        let whole = segments().reduce(|all, one| all.start.min(one.start)..all.end.max(one.end));
+        result = visit.take().zip(whole).map(|(visit, whole)| visit(info, whole));
+        ControlFlow::Break(())
+    });
+    result
 }
 
 type Visit<'a> = &'a mut dyn FnMut(&libc::dl_phdr_info) -> ControlFlow<()>;

@@ -8,7 +8,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::boxed::Box;
 
-use parking_lot::Mutex;
+use plimsoll_sys::lock::Lock;
 
 use crate::addresses::{Addresses, Published as PublishedAddresses};
 use crate::counters::Event;
@@ -103,7 +103,7 @@ pub struct Observed {
     verifies_marks: bool,
     pub(crate) events: Vec<Event>,
     pub(crate) descriptors: Descriptors,
-    lock: Mutex<listing::Listing>,
+    lock: Lock<listing::Listing>,
     stopped: AtomicBool,
 }
 
@@ -171,7 +171,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         verifies_marks: config.marks == Marks::Verify,
         events: config.events.clone(),
         descriptors,
-        lock: Mutex::default(),
+        lock: Lock::default(),
         stopped: AtomicBool::new(false),
     }));
     let here = start as *const () as u64;

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use parking_lot::Mutex;
+use plimsoll_sys::lock::Lock;
 use plimsoll_sys::own::Own;
 
 /// Prefixes of debugger names, as in /proc/pid/comm: GNU's, LLVM's, TotalView's servers.
@@ -32,7 +32,7 @@ struct Status {
 
 /// File that all checks read. If each check opened the file, a file that the application opens at
 /// that moment, in MPI_Init for instance, would get another number.
-static STATUS: Mutex<Option<Status>> = Mutex::new(None);
+static STATUS: Lock<Option<Status>> = Lock::new(None);
 
 /// Maximum number of bytes read from `/proc/self/status`: the tracer is in one of its first lines.
 const MAX_STATUS_BYTES: usize = 512;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
 use plimsoll_agent::counters::Event;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config, Observed};
@@ -20,6 +19,7 @@ use plimsoll_comm::mpi::presence::Token;
 use plimsoll_comm::mpi::{HandleFacts, Library, MpiCommunicator, launcher};
 use plimsoll_report::output::{LocalTime, job_id};
 use plimsoll_summary::settings::{ClockChoice, EventChoice, MarksChoice, Settings, ThreadsChoice};
+use plimsoll_sys::lock::Lock;
 use plimsoll_wire::segment::ClockKind;
 
 use crate::wrappers::{PARTNERS, REGIONS};
@@ -63,12 +63,12 @@ pub struct Job {
     pub started: LocalTime,
     arguments: Vec<String>,
     collector: Arc<Collector>,
-    claimed: Mutex<Option<Claimed>>,
+    claimed: Lock<Option<Claimed>>,
     /// The user's label rules; `None` until they are read, or received from rank 0.
-    rules: Mutex<Option<Rules>>,
+    rules: Lock<Option<Rules>>,
     /// Locked only briefly, and never while this process communicates, evaluates or writes, because
     /// an irregular end may need the lock at any time.
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 /// Progress of the job, which decides which thread may write the report.
@@ -346,9 +346,9 @@ pub fn begin(settings: Settings) {
         started: LocalTime::at(SystemTime::now()),
         arguments: environment::arguments(),
         collector,
-        claimed: Mutex::new(None),
-        rules: Mutex::new(rules),
-        state: Mutex::new(State::default()),
+        claimed: Lock::new(None),
+        rules: Lock::new(rules),
+        state: Lock::new(State::default()),
         settings,
     }));
     CURRENT.store(job, Ordering::Release);

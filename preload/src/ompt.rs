@@ -7,7 +7,6 @@
 //! is noted once.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::ops::ControlFlow;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -122,21 +121,7 @@ unsafe extern "C" fn initialize(lookup: Lookup, _device: c_int, _tool: *mut Data
 
 /// Notes the code of the library that holds `address`.
 fn add_code(address: u64) {
-    let mut code = None;
-    loader::each_object(&mut |info| {
-        // SAFETY: the loader describes its objects.
-        let headers =
-            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-        let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-        let ranges = loaded.map(|header| {
-            let begin = info.dlpi_addr.wrapping_add(header.p_vaddr);
-            begin..begin + header.p_memsz
-        });
-        let whole = ranges.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end));
-        code = whole.filter(|whole| whole.contains(&address));
-        if code.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    if let Some(code) = code {
+    if let Some(code) = loader::in_object_at(address, |_, code| code) {
         tool_events::add_runtime(code);
     }
 }

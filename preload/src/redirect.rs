@@ -12,10 +12,10 @@ use std::ffi::{CStr, c_void};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use plimsoll_agent::loader;
 use plimsoll_calls::{CALLS, CallId, MAX_SYMBOL_BYTES, SYMBOLS};
 use plimsoll_comm::mpi::Definitions;
+use plimsoll_sys::lock::Lock;
 
 use crate::gomp;
 use crate::stubs::UNEXPORTED;
@@ -31,7 +31,7 @@ const PAGE: usize = 4096;
 const PREFIXES: [&[u8]; 3] = [b"MPI_", b"GOMP_", b"omp_"];
 
 /// Serialises redirections, since each makes tables writable for a moment.
-static LOCK: Mutex<()> = Mutex::new(());
+static LOCK: Lock<()> = Lock::new(());
 
 /// A relocation with its addend (gABI, chapter 4, Relocation).
 #[repr(C)]
@@ -106,7 +106,7 @@ struct MpiTargets {
 /// Functions found by the first lookup in an MPI. A function that the MPI lacks would otherwise be
 /// looked up after each dlopen by Plimsoll's own thread, and at its first lookup that fails the C
 /// library reserves 64 MiB of address space for that thread.
-static FOUND: Mutex<Option<MpiTargets>> = Mutex::new(None);
+static FOUND: Lock<Option<MpiTargets>> = Lock::new(None);
 
 /// Returns the functions of MPI to be wrapped. Looked up before the loader's list of
 /// modules is locked, since the lookup takes another lock of the loader's first.

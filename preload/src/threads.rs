@@ -2,11 +2,11 @@
 //! are not. Creates Plimsoll's own threads as well.
 
 use std::arch::naked_asm;
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use plimsoll_agent::loader;
 use plimsoll_agent::marks::mark_stubs;
 use plimsoll_agent::observed_process;
 use plimsoll_agent::regions::Entry;
@@ -181,21 +181,16 @@ fn is_helper(address: *const c_void) -> bool {
     HELPER_LIBRARIES.iter().any(|library| file.starts_with(library))
 }
 
-/// Returns the name of the file that holds the code at `address`, without its folder; empty if
-/// unknown.
-pub fn library_of(address: *const c_void) -> Cow<'static, str> {
-    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in. The library that is about to use its
-    // code stays loaded.
-    let name = unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
-            return Cow::Borrowed("");
-        }
-        CStr::from_ptr(info.dli_fname)
-    };
-    let path = name.to_bytes();
-    let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    String::from_utf8_lossy(file)
+/// Returns the name of the file that holds the code at `address`, without its folder; empty if it
+/// is the program's or unknown.
+pub fn library_of(address: *const c_void) -> String {
+    let name = loader::in_object_at(address.addr() as u64, |object, _| {
+        // SAFETY: the loader's names are C strings.
+        let path = unsafe { CStr::from_ptr(object.dlpi_name) }.to_bytes();
+        let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        String::from_utf8_lossy(file).into_owned()
+    });
+    name.unwrap_or_default()
 }
 
 /// Hook of pthread_create.

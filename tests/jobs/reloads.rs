@@ -77,6 +77,18 @@ fn unloading_in_threads_while_others_load() {
 }
 
 #[test]
+fn threads_that_end_at_once_load_and_unload() {
+    let job = reloads("churn", 300).options("--period 1ms").run().succeeded();
+    assert_few_truncated(&job);
+}
+
+#[test]
+fn a_constructor_may_wait_for_threads() {
+    let job = reloads_of("waiting", "constructor", 20).options("--period 1ms").run().succeeded();
+    assert_few_truncated(&job);
+}
+
+#[test]
 fn a_library_that_cannot_be_loaded_whole_is_not_read_when_it_is_gone() {
     let job = reloads_of("unfinished", "failing", 3000).options("--period 1ms").run().succeeded();
     assert_few_truncated(&job);

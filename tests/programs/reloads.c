@@ -4,6 +4,8 @@
  *   same      at its former place
  *   moving    at another place each time
  *   threads   in two threads, each with a copy, beside a third that loads and unloads another
+ *   churn     in four threads at once, in a thread of its own each time, each with a copy
+ *   constructor  for its constructor only
  *   failing   the library cannot be loaded whole
  *   forks     a child is forked during an iteration over the objects, and loads another library
  */
@@ -32,13 +34,28 @@ __attribute__((noinline)) double work_in_program(long count)
     return sum;
 }
 
+static void *load(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    return library;
+}
+
+static void *load_and_unload(void *path)
+{
+    dlclose(load(path));
+    return NULL;
+}
+
 /* Loads, works, unloads; returns the library's address, or 0. The stack goes through the library
  * into the program. */
 static void *visit(const char *path, long count, int pause_us)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    through_function *through =
-        library ? (through_function *)dlsym(library, "work_through_library") : NULL;
+    void *library = load(path);
+    through_function *through = (through_function *)dlsym(library, "work_through_library");
     if (!through) {
         fprintf(stderr, "%s\n", dlerror());
         exit(1);
@@ -61,6 +78,18 @@ static void *visitor(void *path)
     return NULL;
 }
 
+/* Each visitor is a thread that does everything for the first time. */
+static void *visits_by_threads(void *path)
+{
+    for (int turn = 0; turn < turns; turn++) {
+        pthread_t visitor;
+        if (pthread_create(&visitor, NULL, load_and_unload, path) != 0)
+            exit(1);
+        pthread_join(visitor, NULL);
+    }
+    return NULL;
+}
+
 static char *copy_of(const char *path, const char *name)
 {
     char command[4096];
@@ -69,16 +98,6 @@ static char *copy_of(const char *path, const char *name)
         exit(1);
     snprintf(command, sizeof command, "./%s", name);
     return strdup(command);
-}
-
-static void *load(const char *path)
-{
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(1);
-    }
-    return library;
 }
 
 /* The child ends by SIGALRM if it cannot load anything. */
@@ -115,6 +134,10 @@ int main(int argc, char **argv)
         }
         visit(other, 300000000, 20000);
         unlink(other);
+    } else if (strcmp(argv[1], "constructor") == 0) {
+        for (int turn = 0; turn < turns; turn++)
+            load_and_unload(path);
+        work_in_program(100000000);
     } else if (strcmp(argv[1], "failing") == 0) {
         for (int turn = 0; turn < turns; turn++)
             if (dlopen(path, RTLD_NOW | RTLD_LOCAL))
@@ -127,6 +150,17 @@ int main(int argc, char **argv)
             usleep(turn * 7 % 1500);
             fork_a_loader(turn);
             dlclose(library);
+        }
+        work_in_program(100000000);
+    } else if (strcmp(argv[1], "churn") == 0) {
+        char *copies[] = {copy_of(path, "first.so"), copy_of(path, "second.so"),
+                          copy_of(path, "third.so"), copy_of(path, "fourth.so")};
+        pthread_t threads[4];
+        for (int thread = 0; thread < 4; thread++)
+            pthread_create(&threads[thread], NULL, visits_by_threads, copies[thread]);
+        for (int thread = 0; thread < 4; thread++) {
+            pthread_join(threads[thread], NULL);
+            unlink(copies[thread]);
         }
         work_in_program(100000000);
     } else {

@@ -15,7 +15,7 @@ mod world_ranks;
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use plimsoll_sys::lock::Lock;
 
 pub use self::collective_facts::{Members, RequestList};
 use self::handle_cache::Memory;
@@ -58,7 +58,7 @@ pub struct HandleFacts {
     /// Members and root of each reduction that no broadcast from the same root has followed yet.
     /// Kept when handles are freed: one rank may free a communicator of its own between the two
     /// calls and the others not.
-    roots: Mutex<Vec<(u32, c_int)>>,
+    roots: Lock<Vec<(u32, c_int)>>,
     /// Communicator of all ranks; `None` if a session has made none yet.
     world: Option<Handle>,
     /// Possible addresses of Fortran's MPI_IN_PLACE; empty if unknown.
@@ -89,7 +89,7 @@ impl HandleFacts {
             subgroups: Subgroups::new(),
             pending: Pending::new(),
             prepared: PreparedCollectives::new(),
-            roots: Mutex::default(),
+            roots: Lock::default(),
             in_place: library.fortran_in_place(),
             status_ignore: OnceLock::new(),
             numbers: Memory::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use plimsoll_sys::lock::Lock;
 use plimsoll_wire::sync_id::{MAX_SUBGROUPS, Subgroup, SyncScope};
 
 /// Members of a communicator: no other rank to compare with, all ranks, or, from the third number
@@ -22,14 +22,14 @@ struct KnownSubgroup {
 
 /// Subgroups that have communicators, and the number of synchronisations of each.
 pub(super) struct Subgroups {
-    known: Mutex<Vec<KnownSubgroup>>,
+    known: Lock<Vec<KnownSubgroup>>,
     /// Whether there were more than [`MAX_SUBGROUPS`] subgroups.
     pub(super) are_more: AtomicBool,
 }
 
 impl Subgroups {
     pub(super) const fn new() -> Self {
-        Self { known: Mutex::new(Vec::new()), are_more: AtomicBool::new(false) }
+        Self { known: Lock::new(Vec::new()), are_more: AtomicBool::new(false) }
     }
 
     /// Returns the number of a subgroup; communicators with the same members share one. Returns

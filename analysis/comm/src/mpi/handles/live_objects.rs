@@ -1,7 +1,7 @@
 //! Members of the windows and files that exist: the call that frees one synchronises them, and no
 //! MPI function may be asked about a handle that may be invalid.
 
-use parking_lot::Mutex;
+use plimsoll_sys::lock::Lock;
 
 use crate::mpi::Handle;
 
@@ -28,11 +28,11 @@ pub(super) struct ObjectHandle {
 }
 
 /// Members by object, oldest first.
-pub(super) struct LiveObjects(Mutex<Vec<(ObjectHandle, u32)>>);
+pub(super) struct LiveObjects(Lock<Vec<(ObjectHandle, u32)>>);
 
 impl LiveObjects {
     pub(super) const fn new() -> Self {
-        Self(Mutex::new(Vec::new()))
+        Self(Lock::new(Vec::new()))
     }
 
     /// Adds an object that has just been created.

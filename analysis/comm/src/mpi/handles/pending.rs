@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use plimsoll_sys::lock::Lock;
 
 use crate::mpi::{Abi, Handle};
 
@@ -72,14 +72,14 @@ struct Place {
 
 /// Started collectives of one thread with the caller's value for each, oldest first.
 pub(super) struct Pending<T> {
-    started: Mutex<Vec<Started<T>>>,
+    started: Lock<Vec<Started<T>>>,
     /// Whether `started` is not empty.
     are_some: AtomicBool,
 }
 
 impl<T: Copy> Pending<T> {
     pub(super) const fn new() -> Self {
-        Self { started: Mutex::new(Vec::new()), are_some: AtomicBool::new(false) }
+        Self { started: Lock::new(Vec::new()), are_some: AtomicBool::new(false) }
     }
 
     pub(super) fn are_some(&self) -> bool {

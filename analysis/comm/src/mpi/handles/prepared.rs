@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use plimsoll_sys::lock::Lock;
 
 use super::pending::Layout;
 use crate::mpi::Handle;
@@ -21,14 +21,14 @@ struct Prepared {
 
 /// Persistent requests of collectives, with the members of their communicators.
 pub(super) struct PreparedCollectives {
-    known: Mutex<Vec<Prepared>>,
+    known: Lock<Vec<Prepared>>,
     /// Whether `known` is not empty.
     are_some: AtomicBool,
 }
 
 impl PreparedCollectives {
     pub(super) const fn new() -> Self {
-        Self { known: Mutex::new(Vec::new()), are_some: AtomicBool::new(false) }
+        Self { known: Lock::new(Vec::new()), are_some: AtomicBool::new(false) }
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use parking_lot::Mutex;
+use plimsoll_sys::lock::Lock;
 
 use crate::fingerprint::{BASIS, extended};
 
@@ -24,7 +24,7 @@ struct List {
 pub(super) struct WorldRanks {
     lists: [OnceLock<List>; MAX_LISTS],
     /// Number of lists, and number of ranks in them.
-    used: Mutex<(usize, usize)>,
+    used: Lock<(usize, usize)>,
 }
 
 impl WorldRanks {
@@ -35,7 +35,7 @@ impl WorldRanks {
     const FIRST: u32 = 2;
 
     pub(super) const fn new() -> Self {
-        Self { lists: [const { OnceLock::new() }; MAX_LISTS], used: Mutex::new((0, 0)) }
+        Self { lists: [const { OnceLock::new() }; MAX_LISTS], used: Lock::new((0, 0)) }
     }
 
     /// Returns the number of a list; equal lists share one number. Returns [`Self::UNKNOWN`] if
