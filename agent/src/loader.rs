@@ -1,7 +1,7 @@
 //! Iteration over the loaded objects (program and shared libraries) by dl_iterate_phdr(3).
 //!
 //! # Design constraints
-//! - No thread of the application takes `dl_load_lock` in code of ours: the constructors of a library
+//! - No thread of the application takes `dl_load_lock` in code of ours: constructors of libraries
 //!   run under it, and may wait for that thread. dlsym, dladdr and the first use of a thread-local
 //!   value with a destructor take it. Exceptions: the lookups when MPI or OpenMP begins, and those
 //!   in dlopen itself, which takes the lock anyway. An iteration must not take it either: it holds

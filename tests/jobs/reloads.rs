@@ -85,7 +85,8 @@ fn threads_that_end_at_once_load_and_unload() {
 #[test]
 fn a_constructor_may_wait_for_threads() {
     let job = reloads_of("waiting", "constructor", 20).options("--period 1ms").run().succeeded();
-    assert_few_truncated(&job);
+    let threads = job.summary().number("/run/threads");
+    assert!(threads > 100.0, "each constructor makes five threads: {}", job.transcript());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-/* A library with a constructor that waits for threads: they run while the loader's lock is held. They
- * start threads, make calls that are measured and contend for a lock. */
+/* A library with a constructor that waits for threads, which run while the loader's lock is held:
+ * they start threads, make calls that are measured and contend for a lock. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>

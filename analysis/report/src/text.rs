@@ -368,8 +368,13 @@ fn measured(summary: &Summary) -> String {
         sentence.push_str(&format!("; {} for the analysis at the end", seconds(finalize_s)));
     }
     if collection.truncated > 0 {
-        let part = collection.truncated as f64 / collection.samples.max(1) as f64;
-        sentence.push_str(&format!("; {} of the call paths are truncated", percent(part)));
+        // Those of calls are included, and more calls than samples may be truncated.
+        let truncated = if collection.truncated <= collection.samples {
+            percent(collection.truncated as f64 / collection.samples as f64)
+        } else {
+            count(collection.truncated)
+        };
+        sentence.push_str(&format!("; {truncated} of the call paths are truncated"));
         if let Some(reason) = collection.truncated_by.main_reason() {
             sentence.push_str(&format!(", most of them {reason}"));
         }

@@ -133,7 +133,7 @@ pub struct Collection {
     pub samples: u64,
     /// Records lost because a ring was full or could not be read.
     pub lost: u64,
-    /// Samples without their outer frames.
+    /// Call paths of samples and of measured calls without their outer frames.
     pub truncated: u64,
     /// `truncated` by the reason.
     #[serde(default)]
