@@ -221,10 +221,10 @@ pub fn further_causes(summary: &Summary, loss: &Loss) -> Option<String> {
             Some(end) if end.kind == FrameKind::Function => frame(end),
             _ => end_of(&cause.path),
         };
-        let phase = summary.phases.get(loss.phase as usize);
+        let groups = summary.phases.get(loss.phase as usize).map_or(&[][..], |it| &it.groups);
         // Groups with separate tasks have functions of the same name.
-        let group = cause.group.filter(|group| loss.group != Some(*group));
-        let group = group.and_then(|group| phase?.groups.get(group as usize));
+        let group = cause.group.filter(|group| loss.group != Some(*group) && groups.len() > 1);
+        let group = group.and_then(|group| groups.get(group as usize));
         let place = group.map(|group| format!(" on {}", ranks(&group.ranks, summary.run.ranks)));
         let place = place.unwrap_or_default();
         // Causes that even each other out add up to more than the loss.

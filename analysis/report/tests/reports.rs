@@ -6,7 +6,9 @@ mod summaries;
 use std::path::Path;
 
 use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
-use plimsoll_summary::{Bicluster, Estimate, LossKind, Summary, WorkDifferenceKind};
+use plimsoll_summary::{
+    Bicluster, Cause, Estimate, LossKind, RankGroup, Summary, WorkDifferenceKind,
+};
 
 const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
 
@@ -91,6 +93,25 @@ fn a_slow_place_is_named_with_its_factor() {
     for report in [text(&summary), brief] {
         assert!(words(&report).contains(slow), "{report}");
     }
+}
+
+#[test]
+fn a_cause_names_its_group_if_there_are_several() {
+    let mut summary = summaries::imbalance();
+    let second = summary.losses[0].causes[0].clone();
+    summary.losses[0].causes.truncate(1);
+    summary.losses[0].causes.push(Cause { group: Some(0), ..second });
+    let phase = summary.losses[0].phase as usize;
+    let group = |ranks: &str| RankGroup { ranks: ranks.into(), mean_work_s: 1.0 };
+    summary.phases[phase].groups = vec![group("0-15")];
+    let named = |summary: &Summary| {
+        let text = text(summary);
+        let at = text.find("also ").expect("there are two causes");
+        text[at..].lines().next().map(str::to_owned).expect("a line")
+    };
+    assert!(!named(&summary).contains(" on "), "{}", named(&summary));
+    summary.phases[phase].groups = vec![group("0-3"), group("4-15")];
+    assert!(named(&summary).contains(" on ranks 0-3 ("), "{}", named(&summary));
 }
 
 #[test]
