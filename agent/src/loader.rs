@@ -93,15 +93,8 @@ pub fn in_object_at<R>(
 ) -> Option<R> {
     let (mut visit, mut result) = (Some(visit), None);
     each_object(&mut |info| {
-        // SAFETY: the loader describes its own program headers.
-        let headers =
-            unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-        let segments = || {
-            headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
-                let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
-                start..start + header.p_memsz
-            })
-        };
+        // SAFETY: the loader describes its objects.
+        let segments = || unsafe { segments(info) };
         if !segments().any(|segment| segment.contains(&address)) {
             return ControlFlow::Continue(());
         }
@@ -110,6 +103,20 @@ pub fn in_object_at<R>(
         ControlFlow::Break(())
     });
     result
+}
+
+/// Returns the address ranges of an object's loaded segments.
+///
+/// # Safety
+/// `info` describes an object that stays mapped while the result is in use.
+pub unsafe fn segments(info: &libc::dl_phdr_info) -> impl Iterator<Item = Range<u64>> {
+    // SAFETY: the object's array of program headers.
+    let headers =
+        unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
+        let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
+        start..start + header.p_memsz
+    })
 }
 
 type Visit<'a> = &'a mut dyn FnMut(&libc::dl_phdr_info) -> ControlFlow<()>;

@@ -142,14 +142,7 @@ unsafe fn redirect_of(info: &libc::dl_phdr_info, targets: &[Target]) {
     unsafe {
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
         let own = redirect_calls as *const () as u64;
-        let holds = |address: u64| {
-            headers.iter().any(|header| {
-                let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
-                header.p_type == libc::PT_LOAD
-                    && start <= address
-                    && address - start < header.p_memsz
-            })
-        };
+        let holds = |address: u64| loader::segments(info).any(|segment| segment.contains(&address));
         if !holds(own)
             && let Some(tables) = tables(info.dlpi_addr, headers)
         {
