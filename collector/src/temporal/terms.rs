@@ -12,7 +12,7 @@ use crate::clock_rate::Rate;
 use crate::contexts::Contexts;
 use crate::profile::{NodeId, TemporalTreeKey};
 use crate::raw_tree::{ROOT, RawId, Tree};
-use plimsoll_trees::{Content, Key, Node, Terms};
+use plimsoll_trees::{Content, ControlFlow, Key, Node, Terms};
 
 /// Mapping from tree keys to raw contexts.
 struct RawTerms<'a> {
@@ -118,20 +118,25 @@ impl<'a> RawTerms<'a> {
 
     /// Returns an address at which a node was sampled, directly in its function.
     fn address_in(&self, node: &Node) -> Option<u32> {
-        let among = |nodes: &[Node]| {
-            nodes.iter().find_map(|node| match self.keys.node_site(node.key())? {
-                NodeSite::Call(site) => site,
-                NodeSite::Loop(_) => self.address_in(node),
-                NodeSite::Address(address) => Some(address),
-            })
+        let address = |node: &Node| match self.keys.node_site(node.key())? {
+            NodeSite::Call(site) => site,
+            NodeSite::Loop(_) => self.address_in(node),
+            NodeSite::Address(address) => Some(address),
+        };
+        // Sets are sorted by the numbers of keys, which depend on the thread that was read first.
+        let in_set = |set: &[Node]| {
+            let mut nodes: Vec<&Node> = set.iter().collect();
+            nodes.sort_unstable_by(|one, other| self.keys.order(one.key(), other.key()));
+            nodes.into_iter().find_map(address)
         };
         match node.content() {
-            Content::Ordered(children) | Content::Profile(children) => among(children),
+            Content::Ordered(children) => children.iter().find_map(address),
+            Content::Profile(children) => in_set(children),
             Content::Loop(iterations) => {
                 let mut trees = iterations.clusters().iter().map(|cluster| &cluster.tree);
                 trees
                     .find_map(|tree| self.address_in(tree))
-                    .or_else(|| among(iterations.rejected_children()))
+                    .or_else(|| in_set(iterations.rejected_children()))
             }
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::subject::{BEGIN, PERIOD, Subject, Writer};
-use super::{Spool, spool, times};
+use super::{Spool, path, spool, times};
 use crate::digest::{Digest, spools};
 use crate::profile::ProcessProfile;
 use crate::{Collector, Options};
@@ -146,6 +146,41 @@ proptest! {
         prop_assert!(other >= half - PERIOD / 2, "{}", other);
         prop_assert_eq!(profile.collection.lost, 0);
     }
+}
+
+/// Threads are alike but for one sample, each in a function of its own, and call more often than
+/// calls are kept in order: their cluster is a set of both functions.
+#[test]
+fn it_is_all_the_same_which_thread_is_read_first() {
+    const CALLS: u64 = 150;
+    let mut subject = Subject::new(1 << 14);
+    let codes = [0x1000, 0x2000, 0x3000, 0x4000, 0x5000].map(|offset| subject.code(offset));
+    let [first, second, common, idle, work] = codes;
+    let collector = Collector::new(Options::default());
+    let spool = spool(&collector);
+    let key = subject.attach(&collector).unwrap();
+    (1..3).for_each(|index| subject.begin_thread(index, 0));
+    for (index, own) in [(2, second), (1, first)] {
+        let mut w = subject.writer(index);
+        let functions = std::iter::once(own).chain(std::iter::repeat_n(common, CALLS as usize));
+        for (turn, function) in (0..).zip(functions) {
+            let at = BEGIN + 2 * turn * PERIOD;
+            w.sample(at + PERIOD, &[function, work]);
+            w.sample(at + 2 * PERIOD, &[idle]);
+        }
+        collector.round();
+    }
+    subject.end_at(BEGIN + (2 * CALLS + 3) * PERIOD);
+    let profile = collector.finish(key).unwrap();
+    let clusters = &profile.workers.clusters;
+    assert_eq!(clusters.iter().map(|it| it.tree.count()).collect::<Vec<_>>(), [2]);
+    let contexts = |profile: &ProcessProfile| -> Vec<Vec<String>> {
+        let nodes = profile.workers.keys.iter().filter_map(|key| key.node);
+        let mut paths: Vec<_> = nodes.map(|node| path(profile, node)).collect();
+        paths.sort();
+        paths
+    };
+    assert_eq!(contexts(&spool.digest(&collector)), contexts(&profile));
 }
 
 #[test]
