@@ -509,7 +509,11 @@ fn the_run_time_with_collective_writing_is_predicted_from_serialised_writing() {
             assert_eq!(worst.kind(), "serialization", "{}", serial.text());
             assert!(worst.cause_path().contains(&"write_block"), "{}", serial.text());
             assert_eq!(worst.field("slow_ranks"), "0", "{}", serial.text());
-            assert_within("seconds", worst.seconds(), truth.number("expected_loss_s"), TOLERANCE);
+            // Some runs of Open MPI wait in MPI_Send as well, which is a loss of its own.
+            let losses = summary.losses_of("serialization").into_iter();
+            let of_writing = losses.filter(|loss| loss.cause_path().contains(&"write_block"));
+            let lost_s = of_writing.map(|loss| loss.seconds()).sum();
+            assert_within("seconds", lost_s, truth.number("expected_loss_s"), TOLERANCE);
             let predicted_s = summary.number("/projection/elapsed_s");
             assert_within("run", predicted_s, *collective_s, FIGURE_13_TOLERANCE);
         });
