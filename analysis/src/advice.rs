@@ -173,9 +173,9 @@ fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 fn locked(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     format!(
-        "A thread waits {} on average for locks that {} takes ({}): while one thread holds a lock, \
-         the others stand still. Do less while it is held, give each part of the data a lock of \
-         its own, or let each thread work on a copy.",
+        "Threads that run side by side wait {} each, on average, for locks that {} takes ({}): \
+         while one holds a lock, the others stand still. Do less while it is held, give each part \
+         of the data a lock of its own, or let each thread work on a copy.",
         seconds(facts.finding.seconds),
         place(totals, facts.finding),
         it.names,

@@ -54,6 +54,8 @@ pub struct JobTotals {
     pub bin_ns: u64,
     /// Number of application threads.
     pub threads: u32,
+    /// Number of threads that do not communicate and live at one time, summed over ranks.
+    pub concurrent_threads: u32,
     /// Number of ranks with more than one application thread.
     pub multithreaded_ranks: u32,
     /// Useful wall time of the communicating threads, in nanoseconds.
@@ -171,6 +173,7 @@ impl JobTotals {
             elapsed_ns: profile.elapsed_ns,
             bin_ns: profile.times.width_ns,
             threads: profile.threads,
+            concurrent_threads: profile.concurrent_threads,
             multithreaded_ranks: rank.is_multithreaded().into(),
             useful: Accumulator::from_iter([rank.useful_ns()]),
             useful_on_core: Accumulator::from_iter([on_core]),
@@ -222,6 +225,7 @@ impl JobTotals {
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.bin_ns = self.bin_ns.max(other.bin_ns);
         self.threads += other.threads;
+        self.concurrent_threads += other.concurrent_threads;
         self.multithreaded_ranks += other.multithreaded_ranks;
         self.useful.combine(&other.useful);
         self.useful_on_core.combine(&other.useful_on_core);

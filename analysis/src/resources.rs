@@ -85,7 +85,8 @@ fn useful_fraction(totals: &Totals, waited_ns: u128) -> f64 {
 }
 
 /// Returns the loss by locks for which the threads of ranks wait. Its size is the mean wait time of
-/// one thread, over the threads that take part.
+/// one thread, over the threads that take part and live at one time: a pool of threads that is
+/// created anew in each step waits like one that stays.
 pub fn locks(
     totals: &Totals,
     context_classes: &[ContextClass],
@@ -94,7 +95,7 @@ pub fn locks(
     let job = &totals.job;
     // The only thread of a rank has no other thread to wait for.
     let ranks = job.multithreaded_ranks;
-    let others = job.threads.saturating_sub(job.ranks.len());
+    let others = job.concurrent_threads;
     let is_lock = |id: &NodeId| {
         owners.resource[*id as usize] == Some(*id)
             && context_classes[*id as usize].label.is_a(Label::WaitLock)

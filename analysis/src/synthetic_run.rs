@@ -107,6 +107,8 @@ pub struct Subject {
     /// Activities of each of a rank's other threads, in order.
     pub workers: fn(u32) -> Vec<Vec<Doing>>,
     pub threads: u32,
+    /// Number of other threads that live at one time; `None`: all.
+    pub concurrent_threads: Option<u32>,
     /// Aggregated threads of each rank.
     pub thread_locations: fn(u32, &mut Contexts) -> ThreadProfile,
     /// perf events of each rank.
@@ -127,6 +129,7 @@ impl Subject {
             others: Vec::new(),
             workers: |_| Vec::new(),
             threads: 1,
+            concurrent_threads: None,
             thread_locations: |_, _| ThreadProfile::default(),
             counters: Box::new(|_, _| CounterProfile::default()),
             openmp: |_, _| OpenMpProfile::default(),
@@ -298,6 +301,7 @@ impl Subject {
             workers,
             loops: Vec::new(),
             threads: self.threads,
+            concurrent_threads: self.concurrent_threads.unwrap_or(self.threads - 1),
             syncs: index,
             elapsed_ns: now,
             period_ns: 4 * MS,

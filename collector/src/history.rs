@@ -18,6 +18,7 @@ use plimsoll_wire::teams::{PathKey, TaskTotals};
 
 use crate::address_table::{Addresses, Detail};
 use crate::clock_rate::{Rate, Timeline};
+use crate::concurrency::Concurrency;
 use crate::event_counts::ProcessEvents;
 use crate::exemplars::Exemplars;
 use crate::partner_values::PartnerValues;
@@ -39,7 +40,7 @@ use crate::spooling::meta::NameMeta;
 use crate::tables::Tables;
 use crate::temporal::{TemporalTrees, ThreadTree};
 use crate::thread_accounts::ThreadAccounts;
-use crate::time_series::{Grouping, Resolution, TimeSeries};
+use crate::time_series::{FIRST_BIN_NS, Grouping, Resolution, TimeSeries};
 use plimsoll_binary::{Function, Structures};
 use plimsoll_trees::WantedIteration;
 
@@ -77,6 +78,8 @@ pub(crate) struct History {
     row_bytes: usize,
     /// Number of threads that lived during the run.
     pub(crate) threads: u32,
+    /// Lifetimes of the threads that do not communicate.
+    concurrency: Concurrency,
     /// Summed counters of ended threads, plus losses detected by the collector.
     pub(crate) counts: CollectionCounts,
     /// Functions not looked up by the deadline, at most [`MAX_NAMED_LATE`] of them.
@@ -104,6 +107,8 @@ pub(crate) struct HistoryOptions {
 pub(crate) struct ThreadHistory {
     /// Position in the order in which the process's threads were seen.
     pub(crate) number: u32,
+    /// Stamp of birth; `None` if unknown.
+    born: Option<u64>,
     /// Address id of the start routine; 0 if unknown.
     pub(crate) routine: u32,
     /// Set for the communicating thread.
@@ -148,6 +153,7 @@ impl History {
             main_end: None,
             row_bytes,
             threads: 0,
+            concurrency: Concurrency::new(begin),
             counts: CollectionCounts::default(),
             late: Vec::new(),
             unread: 0,
@@ -174,6 +180,7 @@ impl History {
         self.temporal_trees.restart(begin);
         self.addresses.put_off();
         self.threads = threads;
+        self.concurrency = Concurrency::new(begin);
     }
 
     /// Registers a new thread. `routine`: address id of its start routine; `origin`: name of the
@@ -191,8 +198,9 @@ impl History {
         let known = self.addresses.is_code(routine, tables);
         let routine = if known { routine } else { 0 };
         replay.begin_in(self.tree.root_in(origin));
-        let temporal_tree = self.temporal_trees.thread(replay.booked());
-        ThreadHistory { number, routine, is_main: false, replay, temporal_tree }
+        let born = replay.booked();
+        let temporal_tree = self.temporal_trees.thread(born);
+        ThreadHistory { number, born, routine, is_main: false, replay, temporal_tree }
     }
 
     /// Marks the thread as the communicating one from the begin of the run.
@@ -311,13 +319,15 @@ impl History {
         }
         let (replay, mut target) = self.target(thread, setting, structures);
         replay.close(end, last.open, &mut target);
+        let end = thread.replay.booked().unwrap_or(end);
         if thread.is_main {
             self.main_end = thread.replay.booked();
         } else {
+            let born = thread.born.unwrap_or(self.begin);
+            self.concurrency.add(born, end, setting.rate.stamps(FIRST_BIN_NS));
             let works = |raw| is_work(&self.tree, setting.tables, raw);
             self.thread_accounts.end(thread.number, works);
         }
-        let end = thread.replay.booked().unwrap_or(end);
         count_as(MemoryKind::Clusters, || {
             self.temporal_trees.end(&mut thread.temporal_tree, thread.is_main, end);
         });
@@ -489,6 +499,7 @@ impl History {
             workers: resolved.workers,
             loops: resolved.loops,
             threads: self.threads,
+            concurrent_threads: self.concurrency.peak(),
             syncs: self.phases.syncs(),
             elapsed_ns: rate.ns(elapsed),
             period_ns: info.period_ns,

@@ -28,6 +28,7 @@ mod attach;
 mod clock_rate;
 mod collected_process;
 mod collector;
+mod concurrency;
 mod context_values;
 mod contexts;
 mod death;

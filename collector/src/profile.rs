@@ -575,6 +575,9 @@ pub struct ProcessProfile {
     pub loops: Vec<LoopProfile>,
     /// Number of application threads seen, including the communicating one.
     pub threads: u32,
+    /// Number of other threads that lived at one time, at most.
+    #[serde(default)]
+    pub concurrent_threads: u32,
     /// Number of global synchronisations seen.
     pub syncs: u64,
     /// Duration of the run on this process, in nanoseconds.

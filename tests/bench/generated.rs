@@ -255,6 +255,7 @@ pub fn profile(kind: u32) -> ProcessProfile {
             }],
         }],
         threads: 1,
+        concurrent_threads: 0,
         syncs: u64::from(STEPS),
         elapsed_ns,
         period_ns: PERIOD_NS,

@@ -252,6 +252,7 @@ fn threads_that_share_a_lock_contend_for_it() {
         assert_foretold(("locks", mpi, 2), arguments, "lock_contention", |with| {
             assert_found(with, "lock_contention");
         });
+        shown("locks", mpi, 2, "sleep 30 10 1 pools", |job| assert_found(job, "lock_contention"));
     }
 }
 

@@ -1,16 +1,20 @@
 /* Four threads of each rank work in turns: each holds the one lock while it works, so that three of
- * them wait for it. HOW = free gives each thread a lock of its own. HOW = alone: each rank has one
- * thread, which waits for a semaphore that only another process could post. */
+ * them wait for it. HOW = pools: three of them are created anew ten times. HOW = free gives each
+ * thread a lock of its own. HOW = alone: each rank has one thread, which waits for a semaphore that
+ * only another process could post. */
 #include "ranks.h"
 
 #include <pthread.h>
 #include <semaphore.h>
 
 #define THREADS 4
+#define POOLS 10
 
 static pthread_mutex_t locks[THREADS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
                                          PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static double waited_s[THREADS];
+/* Of each thread. */
+static int turns;
 
 SHOWN void work_locked(void)
 {
@@ -34,7 +38,7 @@ SHOWN void *run_thread(void *number)
 {
     int thread = *(int *)number;
     bool shares = strcmp(parameters.how, "free") != 0;
-    for (int i = 0; i < parameters.iterations; i++)
+    for (int i = 0; i < turns; i++)
         update(thread, &locks[shares ? 0 : thread]);
     return NULL;
 }
@@ -77,8 +81,12 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (strcmp(parameters.how, "alone") == 0)
         wait_alone();
-    else
-        run_threads();
+    else {
+        const int pools = strcmp(parameters.how, "pools") == 0 ? POOLS : 1;
+        turns = parameters.iterations / pools;
+        for (int pool = 0; pool < pools; pool++)
+            run_threads();
+    }
     double mine_s = 0;
     for (int t = 0; t < THREADS; t++)
         mine_s += waited_s[t] / THREADS;
@@ -86,7 +94,7 @@ int main(int argc, char **argv)
     long long checksum = add_up(parameters.iterations);
     FILE *file = rank == 0 ? open_truth("locks") : NULL;
     if (file) {
-        bool shares = *parameters.how == 0;
+        bool shares = *parameters.how == 0 || strcmp(parameters.how, "pools") == 0;
         tell_number(file, "ranks", ranks);
         tell_number(file, "iterations", parameters.iterations);
         tell_number(file, "global_syncs", 1);

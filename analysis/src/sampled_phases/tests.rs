@@ -241,6 +241,7 @@ impl Sampled {
             workers: Default::default(),
             loops: Vec::new(),
             threads: 1,
+            concurrent_threads: 0,
             syncs: 1,
             elapsed_ns: clock(elapsed),
             period_ns: PERIOD,

@@ -148,6 +148,9 @@ fn threads_that_wait_for_locks_contend_for_them() {
     assert_eq!(causes(loss), [("run/update".to_owned(), 0.375)], "a function is named once");
     assert_eq!(rounded(loss.symptom.mean_s), 1.2);
     assert_eq!(loss.waiting_ranks, "0-3");
+    // So do four threads at one time in pools that are created anew in each step.
+    (subject.threads, subject.concurrent_threads) = (81, Some(3));
+    assert_eq!(rounded(only_loss(&verdict(&subject)).seconds), 0.375);
     // A thread that only waits for the others does not take part in the contention.
     let mut subject = beside_work(|_| vec![]);
     (subject.threads, subject.others) = (4, subject_others());
