@@ -116,6 +116,9 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
              (MPI_Wait, MPI_Waitany, MPI_Probe), or look less often and work in between."
         );
     }
+    if locks_window(symptom) {
+        return format!("{often}: {LOCKED_WINDOW}");
+    }
     if !symptom.contains("MPI_") || symptom.contains("MPI_File") {
         return format!(
             "{often}. Read or write larger pieces: collect them in memory, and hand \
@@ -128,8 +131,24 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     )
 }
 
+/// Returns whether a call may wait for the lock of a window (passive target communication).
+/// Libraries may acquire the lock as late as in the call that needs or releases it.
+fn locks_window(call: &str) -> bool {
+    let calls = ["MPI_Win_lock", "MPI_Win_unlock", "MPI_Win_flush"];
+    calls.iter().any(|it| call.trim_start_matches('P').starts_with(it))
+}
+
+/// Explanation and advice for calls that [`locks_window`] is true for.
+const LOCKED_WINDOW: &str = "a rank waits there while another one holds the window's lock, and \
+    for its own accesses. Hold the lock for less, share it (MPI_LOCK_SHARED), update by single \
+    operations (MPI_Accumulate, MPI_Fetch_and_op), or divide the window.";
+
 fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
+    if locks_window(name(totals, facts.finding.symptom)) {
+        let waiters = ranks(facts.waiting, "waits", "wait");
+        return format!("In {}, {waiters}: {LOCKED_WINDOW}", it.names);
+    }
     let meanwhile = facts.finding.causes.first().map_or_else(String::new, |cause| {
         format!(" that are still in {}", worker(totals, cause.node))
     });

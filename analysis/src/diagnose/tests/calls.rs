@@ -102,6 +102,19 @@ fn what_moves_as_fast_as_it_can_is_large_and_what_does_not_waits() {
 }
 
 #[test]
+fn ranks_that_wait_for_the_lock_of_a_window_hold_it_too_long() {
+    for (calls, kind) in [(90, LossKind::FrequentCommunication), (1, LossKind::WaitForPartner)] {
+        let summary = verdict(&beside_work(|_| {
+            vec![calling("main/update_table/MPI_Win_lock", 80 * MS, calls, 0)]
+        }));
+        let loss = only_loss(&summary);
+        assert_eq!(loss.kind, kind);
+        assert!(loss.advice.contains("holds the window's lock"), "{}", loss.advice);
+        assert!(!loss.advice.contains("all less often"), "{}", loss.advice);
+    }
+}
+
+#[test]
 fn files_are_a_loss_where_all_ranks_have_them() {
     const MIB: u64 = 1 << 20;
     let summary = verdict(&beside_work(|_| {
