@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(peak(&[(0, 100), (0, 1000), (10, 20)]), 3);
         // The bins of a long run are wider than what two of these lived.
         assert_eq!(peak(&[(0, 100), (0, 100_000), (10, 20)]), 1);
-        // A pool of four in each of 50 steps, in whatever order its threads end.
+        // A pool of four in each of 50 steps, whichever of its threads ends first.
         let mut pools: Vec<_> = (0..200).map(|at| (at / 4 * 100, at / 4 * 100 + 98)).collect();
         assert_eq!(peak(&pools), 4);
         pools.reverse();
