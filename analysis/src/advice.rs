@@ -6,6 +6,7 @@ use std::cmp::Ordering::Equal;
 
 use plimsoll_collector::profile::{FrameKind, NodeId};
 
+use crate::awaited_threads;
 use crate::finding::Finding;
 use crate::metrics::NS_PER_S;
 use crate::phrase::TIED;
@@ -403,9 +404,13 @@ fn name(totals: &Totals, node: NodeId) -> &str {
     &contexts.frames[contexts.nodes[node as usize].frame as usize].function
 }
 
-/// Returns the name of a cause, followed by the call that takes more than half of its time, if
-/// there is one.
+/// Returns the name of a cause, followed by the function of other threads or by the call that takes
+/// more than half of its time, if there is one.
 fn worker(totals: &Totals, cause: NodeId) -> String {
+    if let Some(function) = awaited_threads::working_function(totals, cause) {
+        let (cause, function) = (spoken(totals, cause), spoken(totals, function));
+        return format!("{cause} (which waits for threads in {function})");
+    }
     let contexts = &totals.tree.contexts;
     let whole = totals.nodes[cause as usize].inclusive.sum;
     let calls = contexts.nodes.iter().zip(0..).filter(|(node, _)| {

@@ -10,6 +10,7 @@ use plimsoll_collector::profile::NodeId;
 
 use crate::agreement::{Agreed, Matching};
 use crate::attribution::attribute;
+use crate::awaited_threads;
 use crate::biclusters::{Comparison, Group};
 use crate::canonical::CanonicalTree;
 use crate::chains::{self, Chain};
@@ -341,6 +342,7 @@ fn without_tree(
             if !totals.job.lacks_cores() {
                 notes.extend(totals.clocks.apart_note(reference, totals.job.kept_period_ns));
             }
+            notes.extend(awaited_threads::note(totals));
             notes.extend(totals.counters.notes(job.settings.get(METRICS).map(String::as_str)));
             notes
         },

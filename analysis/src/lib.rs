@@ -9,6 +9,7 @@
 pub mod advice;
 pub mod agreement;
 pub mod attribution;
+pub mod awaited_threads;
 pub mod bandwidth;
 pub mod biclusters;
 pub mod canonical;

@@ -59,9 +59,9 @@ impl NodeTotals {
     }
 }
 
-/// Time of a context in one thread of a rank: the mean over the threads that live at the same time.
-/// Threads may be started anew for each piece of work, so the divisor is not their number, but the
-/// sum of their times divided by the run time.
+/// Time of a context in one thread of a rank: the mean over the threads that live at one time
+/// ([`concurrent_threads`](plimsoll_collector::profile::ProcessProfile::concurrent_threads)).
+/// Threads may be started anew for each piece of work, so the divisor is not their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadTimes {
     /// Wall time of the context, callees included, in nanoseconds.
@@ -204,7 +204,10 @@ impl Totals {
         let own_ns: Vec<u64> = own.iter().map(|value| value.exclusive_ns).collect();
         let labels = derived(tree, &rank.context_classes, &own_ns);
         let places = self.adopt(rank, threads, |node| present[node as usize]);
-        let of_one = of_one_thread(own_ns.iter().sum(), rank.input.profile.elapsed_ns);
+        let profile = &rank.input.profile;
+        let concurrent = u64::from(profile.concurrent_threads.max(1));
+        // The divisor is rounded.
+        let of_one = |ns: u64| (ns / concurrent).min(profile.elapsed_ns);
         for (index, place) in places.iter().enumerate() {
             let Some(place) = place else { continue };
             let totals = &mut self.nodes[*place as usize];
@@ -256,16 +259,6 @@ impl Totals {
         self.clocks.combine(other.clocks);
         self.job.combine(other.job);
         self
-    }
-}
-
-/// Returns a function that scales the time of all threads of a rank to that of one of them.
-fn of_one_thread(all_ns: u64, elapsed_ns: u64) -> impl Fn(u64) -> u64 {
-    let (all_ns, elapsed_ns) = (u128::from(all_ns), u128::from(elapsed_ns));
-    // The result is at most the run time; with less than one busy thread the time is not scaled.
-    move |ns| match all_ns > elapsed_ns {
-        true => (u128::from(ns) * elapsed_ns / all_ns) as u64,
-        false => ns,
     }
 }
 

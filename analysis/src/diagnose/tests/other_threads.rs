@@ -45,14 +45,27 @@ fn threads_that_did_alike_are_one_kind_over_all_ranks() {
 /// would be shorter.
 #[test]
 fn threads_that_wait_together_wait_no_longer_than_the_run() {
+    assert_wait_of_four_threads(5, None);
+}
+
+/// Waits of pools of four threads do not depend on how often they are created anew, nor on
+/// the part of the run in which there are any.
+#[test]
+fn threads_of_short_lived_pools_wait_like_those_of_one() {
+    assert_wait_of_four_threads(41, Some(4));
+}
+
+/// Asserts waits of ranks with four threads at one time; `threads` of a rank and `concurrent` ones.
+fn assert_wait_of_four_threads(threads: u32, concurrent: Option<u32>) {
     let mut subject = Subject::new(2);
-    subject.threads = 5;
+    (subject.threads, subject.concurrent_threads) = (threads, concurrent);
     // Four threads per rank, each for a quarter of its time in the barrier.
     subject.others = vec![
         doing("work/solve", 4 * 300 * MS),
         doing("work/solve/pthread_barrier_wait", 4 * 100 * MS),
     ];
-    subject.step("main/MPI_Barrier", |_| vec![doing("main/solve", 400 * MS)]);
+    let elapsed_ms = if concurrent.is_some() { 1000 } else { 400 };
+    subject.step("main/MPI_Barrier", |_| vec![doing("main/solve", elapsed_ms * MS)]);
     let summary = verdict(&subject);
     let value_of = |name: &str, value: fn(&crate::summary::TreeNode) -> Option<f64>| {
         let of = |node: &&crate::summary::TreeNode| {
@@ -64,4 +77,31 @@ fn threads_that_wait_together_wait_no_longer_than_the_run() {
     assert_eq!(value_of("pthread_barrier_wait", |it| it.imb_s), 0.0);
     assert_eq!(value_of("work", |it| it.sum_wait_s), 0.1);
     assert_eq!(value_of("pthread_barrier_wait", |it| Some(it.inclusive.sum_s)), 0.8);
+}
+
+/// Ranks work in threads that they create in each step; rank 3 has more work than the others.
+fn in_created_threads(workers: &'static str) -> crate::summary::Summary {
+    let mut subject = ten_steps(4, |rank| {
+        let ms = if rank == 3 { 90 } else { 50 };
+        vec![doing("main/sweep/loop/pthread_join", ms * MS), doing("main/rest", 10 * MS)]
+    });
+    subject.threads = 31;
+    subject.concurrent_threads = Some(3);
+    subject.others = vec![doing(workers, 3 * 600 * MS), doing("main/sweep/other", 9 * MS)];
+    verdict(&subject)
+}
+
+#[test]
+fn threads_that_a_slow_rank_waits_for_are_told() {
+    let summary = in_created_threads("main/sweep/start/sweep_block/loop");
+    let loss = only_loss(&summary);
+    assert_eq!(loss.kind, crate::summary::LossKind::LoadImbalance);
+    let words = "(which waits for threads in sweep_block) takes 0.900 s on the slowest rank";
+    assert!(loss.advice.contains(words), "{}", loss.advice);
+    let note = "The communicating threads wait 60 % of the time for other threads of their ranks.";
+    assert!(summary.notes.iter().any(|it| it.starts_with(note)), "{:?}", summary.notes);
+    // Threads of another function are none that the slow one waits for.
+    let summary = in_created_threads("main/set_up/sweep_block");
+    let advice = &only_loss(&summary).advice;
+    assert!(advice.contains("(mostly in pthread_join)"), "{advice}");
 }

@@ -1,0 +1,98 @@
+//! Communicating threads that wait for other threads of their ranks, and what those do meanwhile.
+
+use plimsoll_collector::profile::NodeId;
+
+use crate::canonical::Threads;
+use crate::frame_classes::is_part;
+use crate::owners::function_around;
+use crate::phrase::{TIED, percent};
+use crate::thresholds::MIN_INNER_FRACTION;
+use crate::totals::Totals;
+
+/// Calls in which a thread waits for other threads of its process.
+const AWAITING_CALLS: [&str; 6] = [
+    "pthread_barrier_wait",
+    "pthread_cond_clockwait",
+    "pthread_cond_timedwait",
+    "pthread_cond_wait",
+    "pthread_join",
+    "pthread_timedjoin_np",
+];
+
+/// Minimum fraction of the run that is waited for other threads to be noted.
+const MIN_NOTED_FRACTION: f64 = 0.1;
+
+/// Returns the function in which other threads spend most of their time while the communicating
+/// thread waits for them. `None` if less than half of the time of `cause` is such a wait, or if
+/// threads that the function around `cause` created, itself or in its callees, do not live for half
+/// of that time.
+pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
+    let sum_ns = |node: NodeId| totals.nodes[node as usize].inclusive.sum;
+    let awaited_ns = awaited_ns(totals, Some(cause));
+    if 2 * awaited_ns <= sum_ns(cause) {
+        return None;
+    }
+    let contexts = &totals.tree.contexts;
+    let is_whole = |node: &NodeId| {
+        let frame = &contexts.frames[contexts.nodes[*node as usize].frame as usize];
+        !is_part(frame) && frame.call.is_none()
+    };
+    let ids = || 0..contexts.nodes.len() as NodeId;
+    let creator = Some(cause).filter(is_whole).or_else(|| function_around(contexts, cause))?;
+    let path = frames(totals, creator);
+    let created = ids().find(|node| {
+        totals.tree.threads[*node as usize] == Threads::Other && frames(totals, *node) == path
+    })?;
+    if 2 * sum_ns(created) < awaited_ns {
+        return None;
+    }
+    let longest_callee = |node: &NodeId| {
+        let callees = ids().filter(|id| contexts.nodes[*id as usize].parent == Some(*node));
+        let longest = callees.max_by_key(|id| sum_ns(*id))?;
+        let is_most = sum_ns(longest) as f64 >= MIN_INNER_FRACTION * sum_ns(*node) as f64;
+        is_most.then_some(longest)
+    };
+    std::iter::successors(longest_callee(&created), longest_callee).filter(is_whole).last()
+}
+
+/// Returns the note on efficiencies of ranks whose work is done by threads that do not communicate;
+/// `None` if there are few such waits, or if they are those of OpenMP, which has efficiencies.
+pub fn note(totals: &Totals) -> Option<String> {
+    let ranks = totals.job.ranks.len().max(1);
+    let run_ns = totals.job.elapsed_ns as f64 * f64::from(ranks);
+    let fraction = awaited_ns(totals, None) as f64 / run_ns.max(1.0);
+    let has_teams = totals.teams.threads > 1;
+    (fraction >= MIN_NOTED_FRACTION && !has_teams && totals.job.concurrent_threads > 0).then(|| {
+        format!(
+            "The communicating threads wait {} of the time for other threads of their ranks. \
+             Efficiencies count the work of the communicating threads alone.",
+            percent(fraction).replace(TIED, " ")
+        )
+    })
+}
+
+/// Returns the time in which communicating threads wait for other threads, below `outer` or in the
+/// whole run, in nanoseconds, summed over ranks.
+fn awaited_ns(totals: &Totals, outer: Option<NodeId>) -> u128 {
+    let contexts = &totals.tree.contexts;
+    let parent = |node: &NodeId| contexts.nodes[*node as usize].parent;
+    let frame = |node: NodeId| &contexts.frames[contexts.nodes[node as usize].frame as usize];
+    let awaits = |node: &NodeId| {
+        let mut callers = std::iter::successors(parent(node), parent);
+        totals.tree.threads[*node as usize] == Threads::Main
+            && frame(*node).call.is_some()
+            && AWAITING_CALLS.contains(&frame(*node).function.as_str())
+            // Not in another call, such as one of MPI.
+            && callers.clone().all(|caller| frame(caller).call.is_none())
+            && outer.is_none_or(|outer| callers.any(|caller| caller == outer))
+    };
+    let nodes = (0..contexts.nodes.len() as NodeId).filter(awaits);
+    nodes.map(|node| totals.nodes[node as usize].inclusive.sum).sum()
+}
+
+/// Returns the numbers of the frames from a context outwards.
+fn frames(totals: &Totals, node: NodeId) -> Vec<u32> {
+    let nodes = &totals.tree.contexts.nodes;
+    let outer = |node: &NodeId| nodes[*node as usize].parent;
+    std::iter::successors(Some(node), outer).map(|node| nodes[node as usize].frame).collect()
+}
