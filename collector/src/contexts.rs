@@ -189,7 +189,7 @@ impl<'a> Contexts<'a> {
     /// Returns a path without the frames between the call that makes a parallel region, or executes
     /// tasks, and the outlined function: the wrapper, the OpenMP runtime, and the function that
     /// begins the share or the task. In the runtime itself, the wrapper and the function that it
-    /// wraps are left out.
+    /// wraps are left out. So are the frames in which a thread is created: creations are counted.
     fn without_runtime(&self, path: &[RawId]) -> Vec<RawId> {
         let mut kept = Vec::with_capacity(path.len());
         let mut at = 0;
@@ -204,7 +204,9 @@ impl<'a> Contexts<'a> {
             match inner.get(runtime) {
                 Some(share) if runtime > 0 && self.is_own(*share) => at += runtime + 2,
                 _ if runtime > 0 => at += 2,
-                _ if self.is_stub(path[at]) => at += 1,
+                _ if self.is_one_of(path[at], &STUBS) => at += 1,
+                // No code of the program runs inside.
+                _ if self.is_one_of(path[at], &CREATING_HOOKS) => break,
                 _ => {
                     kept.push(path[at]);
                     at += 1;
@@ -242,13 +244,10 @@ impl<'a> Contexts<'a> {
         kept
     }
 
-    /// Whether a raw context is a wrapper of the OpenMP runtime, or the function that begins a
-    /// share or a task.
-    fn is_stub(&self, raw: RawId) -> bool {
+    /// Whether the function of a raw context has one of these parts in its name.
+    fn is_one_of(&self, raw: RawId, parts: &[&str]) -> bool {
         let frame = self.named(raw).map(|named| self.addresses.frame(named.frame));
-        frame.is_some_and(|frame| {
-            ["::parallel::", "::outlined_tasks::"].iter().any(|part| frame.function.contains(part))
-        })
+        frame.is_some_and(|frame| parts.iter().any(|part| frame.function.contains(part)))
     }
 
     /// Whether a raw context is a function of this library.
@@ -466,6 +465,13 @@ fn call_of_function(frame: &Frame) -> Option<&'static Call> {
 fn makes_region(frame: &Frame) -> bool {
     frame.call.and_then(calls::class) == Some(CallClass::Region)
 }
+
+/// Parts of the names of functions of this library: wrappers of the OpenMP runtime, and functions
+/// that begin a share or a task.
+const STUBS: [&str; 2] = ["::parallel::", "::outlined_tasks::"];
+
+/// The same of the hook that creates threads.
+const CREATING_HOOKS: [&str; 1] = ["::threads::create"];
 
 /// Beginnings of the file names of OpenMP runtimes: GCC's, and those that call back. The latter may
 /// be installed under the name of the former.

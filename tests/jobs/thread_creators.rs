@@ -62,6 +62,22 @@ fn threads_of_every_kind_hang_below_their_creators() {
     assert_eq!(differences(summary, &digest(&spool, By::Threads(2))), [""; 0]);
 }
 
+/// Samples in which a thread is being created count for the function that creates it.
+#[test]
+fn no_frame_of_the_hook_is_shown_where_threads_are_created() {
+    if !Mpi::OpenMpi.available() {
+        return;
+    }
+    let job = Job::ranks("creators", Mpi::OpenMpi, 2).arguments("sleep 1 10 1 4000");
+    let job = job.variable("PLIMSOLL_PERIOD", "100us").watch(Watch::Run).run().succeeded();
+    let created = job.summary().of_function("pthread_create");
+    assert_eq!((created.calls_exact, created.sum_s), (true, 0.0), "{created:?}");
+    let frames = job.summary().at("/tree/frames").as_array().expect("a list");
+    let own = frames.iter().find(|it| it["module"].as_str().unwrap().starts_with("libplimsoll"));
+    assert_eq!(own, None);
+    assert!(job.summary().of_function("start_many").sum_s > 0.0, "{}", job.text());
+}
+
 #[test]
 fn threads_of_cxx_and_rust_hang_below_their_creators() {
     for (form, namespace, creator) in
