@@ -55,7 +55,7 @@ pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
     std::iter::successors(longest_callee(&created), longest_callee).filter(is_whole).last()
 }
 
-/// Returns the note on efficiencies of ranks whose work is done by threads that do not communicate;
+/// Returns the note on efficiencies of ranks in which threads that do not communicate do the work;
 /// `None` if there are few such waits, or if they are those of OpenMP, which has efficiencies.
 pub fn note(totals: &Totals) -> Option<String> {
     let ranks = totals.job.ranks.len().max(1);

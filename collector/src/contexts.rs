@@ -470,7 +470,7 @@ fn makes_region(frame: &Frame) -> bool {
 /// that begin a share or a task.
 const STUBS: [&str; 2] = ["::parallel::", "::outlined_tasks::"];
 
-/// The same of the hook that creates threads.
+/// Parts of the names of functions of this library that create threads for the program.
 const CREATING_HOOKS: [&str; 1] = ["::threads::create"];
 
 /// Beginnings of the file names of OpenMP runtimes: GCC's, and those that call back. The latter may
