@@ -1,5 +1,6 @@
 //! Communicating threads that wait for other threads of their ranks, and what those do meanwhile.
 
+use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::Threads;
@@ -8,16 +9,6 @@ use crate::owners::function_around;
 use crate::phrase::{TIED, percent};
 use crate::thresholds::MIN_INNER_FRACTION;
 use crate::totals::Totals;
-
-/// Calls in which a thread waits for other threads of its process.
-const AWAITING_CALLS: [&str; 6] = [
-    "pthread_barrier_wait",
-    "pthread_cond_clockwait",
-    "pthread_cond_timedwait",
-    "pthread_cond_wait",
-    "pthread_join",
-    "pthread_timedjoin_np",
-];
 
 /// Minimum fraction of the run that is waited for other threads to be noted.
 const MIN_NOTED_FRACTION: f64 = 0.1;
@@ -80,8 +71,7 @@ fn awaited_ns(totals: &Totals, outer: Option<NodeId>) -> u128 {
     let awaits = |node: &NodeId| {
         let mut callers = std::iter::successors(parent(node), parent);
         totals.tree.threads[*node as usize] == Threads::Main
-            && frame(*node).call.is_some()
-            && AWAITING_CALLS.contains(&frame(*node).function.as_str())
+            && frame(*node).call.and_then(calls::class) == Some(CallClass::WaitPartner)
             // Not in another call, such as one of MPI.
             && callers.clone().all(|caller| frame(caller).call.is_none())
             && outer.is_none_or(|outer| callers.any(|caller| caller == outer))

@@ -575,7 +575,7 @@ pub struct ProcessProfile {
     pub loops: Vec<LoopProfile>,
     /// Number of application threads seen, including the communicating one.
     pub threads: u32,
-    /// Number of other threads that lived at one time, at most.
+    /// Number of other threads that lived at one time: the largest mean over a time bin, rounded.
     #[serde(default)]
     pub concurrent_threads: u32,
     /// Number of global synchronisations seen.

@@ -45,18 +45,19 @@ fn threads_that_did_alike_are_one_kind_over_all_ranks() {
 /// would be shorter.
 #[test]
 fn threads_that_wait_together_wait_no_longer_than_the_run() {
-    assert_wait_of_four_threads(5, None);
+    assert_wait_of_four_threads(5, None, 400);
 }
 
 /// Waits of pools of four threads do not depend on how often they are created anew, nor on
 /// the part of the run in which there are any.
 #[test]
 fn threads_of_short_lived_pools_wait_like_those_of_one() {
-    assert_wait_of_four_threads(41, Some(4));
+    assert_wait_of_four_threads(41, Some(4), 1000);
 }
 
-/// Asserts waits of ranks with four threads at one time; `threads` of a rank and `concurrent` ones.
-fn assert_wait_of_four_threads(threads: u32, concurrent: Option<u32>) {
+/// Asserts waits of ranks with four threads at one time; `threads` of a rank and `concurrent` ones,
+/// in a run of `elapsed_ms`.
+fn assert_wait_of_four_threads(threads: u32, concurrent: Option<u32>, elapsed_ms: u64) {
     let mut subject = Subject::new(2);
     (subject.threads, subject.concurrent_threads) = (threads, concurrent);
     // Four threads per rank, each for a quarter of its time in the barrier.
@@ -64,7 +65,6 @@ fn assert_wait_of_four_threads(threads: u32, concurrent: Option<u32>) {
         doing("work/solve", 4 * 300 * MS),
         doing("work/solve/pthread_barrier_wait", 4 * 100 * MS),
     ];
-    let elapsed_ms = if concurrent.is_some() { 1000 } else { 400 };
     subject.step("main/MPI_Barrier", |_| vec![doing("main/solve", elapsed_ms * MS)]);
     let summary = verdict(&subject);
     let value_of = |name: &str, value: fn(&crate::summary::TreeNode) -> Option<f64>| {
@@ -80,7 +80,7 @@ fn assert_wait_of_four_threads(threads: u32, concurrent: Option<u32>) {
 }
 
 /// Ranks work in threads that they create in each step; rank 3 has more work than the others.
-fn in_created_threads(workers: &'static str) -> crate::summary::Summary {
+fn in_created_threads(workers: &'static str) -> Summary {
     let mut subject = ten_steps(4, |rank| {
         let ms = if rank == 3 { 90 } else { 50 };
         vec![doing("main/sweep/loop/pthread_join", ms * MS), doing("main/rest", 10 * MS)]
@@ -95,7 +95,7 @@ fn in_created_threads(workers: &'static str) -> crate::summary::Summary {
 fn threads_that_a_slow_rank_waits_for_are_told() {
     let summary = in_created_threads("main/sweep/start/sweep_block/loop");
     let loss = only_loss(&summary);
-    assert_eq!(loss.kind, crate::summary::LossKind::LoadImbalance);
+    assert_eq!(loss.kind, LossKind::LoadImbalance);
     let words = "(which waits for threads in sweep_block) takes 0.900 s on the slowest rank";
     assert!(loss.advice.contains(words), "{}", loss.advice);
     let note = "The communicating threads wait 60 % of the time for other threads of their ranks.";
