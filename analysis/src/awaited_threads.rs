@@ -25,7 +25,7 @@ pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
     }
     let contexts = &totals.tree.contexts;
     let is_whole = |node: &NodeId| {
-        let frame = &contexts.frames[contexts.nodes[*node as usize].frame as usize];
+        let frame = contexts.frame_of(*node);
         !is_part(frame) && frame.call.is_none()
     };
     let ids = || 0..contexts.nodes.len() as NodeId;
@@ -66,14 +66,13 @@ pub fn note(totals: &Totals) -> Option<String> {
 /// whole run, in nanoseconds, summed over ranks.
 fn awaited_ns(totals: &Totals, outer: Option<NodeId>) -> u128 {
     let contexts = &totals.tree.contexts;
-    let parent = |node: &NodeId| contexts.nodes[*node as usize].parent;
-    let frame = |node: NodeId| &contexts.frames[contexts.nodes[node as usize].frame as usize];
+    let call = |node: NodeId| contexts.frame_of(node).call;
     let awaits = |node: &NodeId| {
-        let mut callers = std::iter::successors(parent(node), parent);
+        let mut callers = contexts.outwards(*node).skip(1);
         totals.tree.threads[*node as usize] == Threads::Main
-            && frame(*node).call.and_then(calls::class) == Some(CallClass::WaitPartner)
+            && call(*node).and_then(calls::class) == Some(CallClass::WaitPartner)
             // Not in another call, such as one of MPI.
-            && callers.clone().all(|caller| frame(caller).call.is_none())
+            && callers.clone().all(|caller| call(caller).is_none())
             && outer.is_none_or(|outer| callers.any(|caller| caller == outer))
     };
     let nodes = (0..contexts.nodes.len() as NodeId).filter(awaits);
@@ -82,7 +81,6 @@ fn awaited_ns(totals: &Totals, outer: Option<NodeId>) -> u128 {
 
 /// Returns the numbers of the frames from a context outwards.
 fn frames(totals: &Totals, node: NodeId) -> Vec<u32> {
-    let nodes = &totals.tree.contexts.nodes;
-    let outer = |node: &NodeId| nodes[*node as usize].parent;
-    std::iter::successors(Some(node), outer).map(|node| nodes[node as usize].frame).collect()
+    let contexts = &totals.tree.contexts;
+    contexts.outwards(node).map(|node| contexts.nodes[node as usize].frame).collect()
 }

@@ -214,14 +214,12 @@ fn between_ns(phase: &PhaseTotals, time: &CallTotals) -> f64 {
 /// outer function.
 pub fn frequent(totals: &Totals, call: NodeId) -> Reason {
     let contexts = &totals.tree.contexts;
-    let node = |id: &NodeId| &contexts.nodes[*id as usize];
-    let outer = std::iter::successors(Some(call), |id| node(id).parent);
     // Skip loops in the system's libraries: such a loop is not the program's.
     let is_loop = |id: &NodeId| {
-        let frame = &contexts.frames[node(id).frame as usize];
+        let frame = contexts.frame_of(*id);
         frame.kind == FrameKind::Loop && !is_system(frame)
     };
-    let cause = outer.clone().find(is_loop).or_else(|| function_around(contexts, call));
+    let cause = contexts.outwards(call).find(is_loop).or_else(|| function_around(contexts, call));
     Reason { kind: LossKind::FrequentCommunication, cause }
 }
 

@@ -299,8 +299,7 @@ fn without_tree(
             let phase = &totals.sums.phases[&finding.phase];
             let doers = groups::doers(totals, owners, phase, answers);
             for (cause, found) in loss.causes.iter_mut().zip(&finding.causes) {
-                let outer = |node: &NodeId| totals.tree.contexts.nodes[*node as usize].parent;
-                let mut outwards = std::iter::successors(Some(found.node), outer);
+                let mut outwards = totals.tree.contexts.outwards(found.node);
                 let doer = || outwards.find_map(|node| doers.get(&node).copied());
                 cause.group = found.group.or_else(doer);
             }

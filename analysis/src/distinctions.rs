@@ -48,9 +48,7 @@ pub fn distinction<'a>(
     let holds_most = |it: &&Distinctive| {
         it.size() >= MIN_INNER_FRACTION * largest.size() && it.is_longer() == largest.is_longer()
     };
-    let depth = |it: &Distinctive| {
-        std::iter::successors(Some(it.node), |node| tree.nodes[*node as usize].parent).count()
-    };
+    let depth = |it: &Distinctive| tree.outwards(it.node).count();
     let mut inwards: Vec<Distinctive> = differences.iter().filter(holds_most).copied().collect();
     inwards.sort_by_key(depth);
     inwards.iter().find(|it| it.is_one_sided()).or(inwards.last()).copied()

@@ -221,8 +221,7 @@ pub fn task(
     finding: &Finding,
     is_own: impl Fn(&Cause) -> bool,
 ) -> Option<Cause> {
-    let outer = |node: &NodeId| contexts.nodes[*node as usize].parent;
-    let outwards = |node: NodeId| std::iter::successors(Some(node), outer);
+    let outwards = |node: NodeId| contexts.outwards(node);
     let is_function =
         |node: &NodeId| !is_part(&contexts.frames[contexts.nodes[*node as usize].frame as usize]);
     let causes = &finding.causes;

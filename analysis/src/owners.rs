@@ -50,7 +50,7 @@ impl Owners {
             tree.frames.iter().filter(is_call).map(|frame| frame.module.as_str()).collect();
         for (root, id) in tree.nodes.iter().zip(0..) {
             if root.parent.is_none() {
-                mpi.remove(frame_of(tree, id).module.as_str());
+                mpi.remove(tree.frame_of(id).module.as_str());
             }
         }
         let is_inside_mpi =
@@ -66,7 +66,7 @@ impl Owners {
             let outermost = |outer: NodeId| match tree.nodes[outer as usize].parent {
                 None => true,
                 Some(around) => {
-                    is_loop(frame_of(tree, outer)) && tree.nodes[around as usize].parent.is_none()
+                    is_loop(tree.frame_of(outer)) && tree.nodes[around as usize].parent.is_none()
                 }
             };
             let is_user = match is_part(frame) {
@@ -102,12 +102,12 @@ impl Owners {
 
     /// Returns the next whole function outwards from a responsible context.
     pub fn function_outside(&self, tree: &ContextTree, node: NodeId) -> Option<NodeId> {
-        self.outside(node, |outer| !is_part(frame_of(tree, outer)))
+        self.outside(node, |outer| !is_part(tree.frame_of(outer)))
     }
 
     /// Returns the next function outwards, whole or inlined.
     pub fn caller(&self, tree: &ContextTree, node: NodeId) -> Option<NodeId> {
-        self.outside(node, |outer| !is_loop(frame_of(tree, outer)))
+        self.outside(node, |outer| !is_loop(tree.frame_of(outer)))
     }
 
     fn outside(&self, node: NodeId, is_wanted: impl Fn(NodeId) -> bool) -> Option<NodeId> {
@@ -123,13 +123,7 @@ impl Owners {
     }
 }
 
-fn frame_of(tree: &ContextTree, node: NodeId) -> &Frame {
-    &tree.frames[tree.nodes[node as usize].frame as usize]
-}
-
 /// Returns the function that makes a call, ignoring loops and inlined calls.
 pub fn function_around(tree: &ContextTree, node: NodeId) -> Option<NodeId> {
-    let outer = |node: &NodeId| tree.nodes[*node as usize].parent;
-    let is_whole = |node: &NodeId| !is_part(frame_of(tree, *node));
-    std::iter::successors(outer(&node), outer).find(is_whole)
+    tree.outwards(node).skip(1).find(|node| !is_part(tree.frame_of(*node)))
 }

@@ -240,17 +240,14 @@ pub struct UnevenThreads {
 /// enough of it.
 pub fn uneven_threads(totals: &Totals, finding: &Finding) -> Option<UnevenThreads> {
     let cause = finding.causes.first()?.node;
-    let parent = |node: &NodeId| totals.tree.contexts.nodes[*node as usize].parent;
-    let lies_below = |node: NodeId, outer: NodeId| {
-        std::iter::successors(Some(node), parent).any(|at| at == outer)
-    };
+    let lies_below =
+        |node: NodeId, outer: NodeId| totals.tree.contexts.outwards(node).any(|at| at == outer);
     let ranks = f64::from(totals.job.ranks.len().max(1));
     let excess = |(node, region): (NodeId, &Accumulator)| {
         let function = totals.teams.functions.get(&node);
         let is_there = lies_below(node, cause)
             || function.is_some_and(|function| lies_below(cause, *function))
-            || lies_below(cause, node)
-            || parent(&node) == Some(cause);
+            || lies_below(cause, node);
         let excess_ns = region.max as f64 - region.sum as f64 / ranks;
         is_there.then_some(UnevenThreads { region: node, excess_s: excess_ns / NS_PER_S })
     };

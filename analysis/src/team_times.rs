@@ -163,9 +163,7 @@ pub fn created_tasks(rank: &Rank<'_>) -> Vec<CreatedTasks> {
         frame.call.and_then(calls::class) == Some(CallClass::TaskCreation)
     };
     let region_of = |node: NodeId| {
-        let outer = |node: &NodeId| tree.nodes[*node as usize].parent;
-        let mut around = std::iter::successors(Some(node), outer);
-        around.find_map(|node| {
+        tree.outwards(node).find_map(|node| {
             outermost(&profile.openmp.regions).find(|region| region.function == Some(node))
         })
     };

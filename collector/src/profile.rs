@@ -109,6 +109,18 @@ pub struct ContextTree {
     pub nodes: Vec<Node>,
 }
 
+impl ContextTree {
+    /// Returns a context and its callers, innermost first.
+    pub fn outwards(&self, node: NodeId) -> impl Iterator<Item = NodeId> + Clone + '_ {
+        std::iter::successors(Some(node), |node| self.nodes[*node as usize].parent)
+    }
+
+    /// Returns the frame of a context.
+    pub fn frame_of(&self, node: NodeId) -> &Frame {
+        &self.frames[self.nodes[node as usize].frame as usize]
+    }
+}
+
 /// Exclusive values of one context: those of the contexts that it calls are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeValue {

@@ -32,10 +32,8 @@ pub(super) fn loss(
     let (phase, ranks) = of_group(finding.group);
     // A context without time is not in the summary's tree; the one around it stands for it.
     let shown_at = |node: NodeId| {
-        let outward = std::iter::successors(Some(node), |node| {
-            totals.tree.contexts.nodes[*node as usize].parent
-        });
-        outward.into_iter().find(|node| places[*node as usize].is_some()).unwrap_or(0)
+        let mut outwards = totals.tree.contexts.outwards(node);
+        outwards.find(|node| places[*node as usize].is_some()).unwrap_or(0)
     };
     let place = |node: NodeId| places[shown_at(node) as usize].unwrap_or(0);
     // The work of a phase can be more uneven than one of the losses shows that it causes: it
