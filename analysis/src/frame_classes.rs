@@ -14,8 +14,6 @@ const SYSTEM_MODULES: &[&str] = &[
     "libpthread",
     "librt.so",
     "[vdso]",
-    // Time in our wrappers belongs to the call or its caller.
-    "libplimsoll.so",
 ];
 
 /// Modules of the C library.

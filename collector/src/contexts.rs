@@ -186,10 +186,10 @@ impl<'a> Contexts<'a> {
         self.outlined.get(&maker).copied()
     }
 
-    /// Returns a path without the frames between the call that makes a parallel region, or executes
-    /// tasks, and the outlined function: the wrapper, the OpenMP runtime, and the function that
-    /// begins the share or the task. In the runtime itself, the wrapper and the function that it
-    /// wraps are left out. So are the frames in which a thread is created: creations are counted.
+    /// Returns a path without the frames of this library: their time counts for the caller. Left
+    /// out as well are frames of the OpenMP runtime between the call that makes a parallel region,
+    /// or executes tasks, and the outlined function; and those in which the C library creates a
+    /// thread: creations are counted.
     fn without_runtime(&self, path: &[RawId]) -> Vec<RawId> {
         let mut kept = Vec::with_capacity(path.len());
         let mut at = 0;
@@ -201,17 +201,14 @@ impl<'a> Contexts<'a> {
             }
             let inner = &path[at + 1..];
             let runtime = inner.iter().take_while(|raw| self.in_openmp_runtime(**raw)).count();
-            match inner.get(runtime) {
-                Some(share) if runtime > 0 && self.is_own(*share) => at += runtime + 2,
-                _ if runtime > 0 => at += 2,
-                _ if self.is_one_of(path[at], &STUBS) => at += 1,
-                // No code of the program runs inside.
-                _ if self.is_one_of(path[at], &CREATING_HOOKS) => break,
-                _ => {
-                    kept.push(path[at]);
-                    at += 1;
-                }
-            }
+            let begins_share = inner.get(runtime).is_some_and(|raw| self.is_own(*raw));
+            at += match runtime {
+                0 if self.creates_threads(path[at]) => break,
+                0 => 1,
+                _ if begins_share => runtime + 2,
+                // In the runtime itself, the function that the wrapper calls repeats its name.
+                _ => 2,
+            };
         }
         self.without_calling_runtime(kept)
     }
@@ -244,10 +241,10 @@ impl<'a> Contexts<'a> {
         kept
     }
 
-    /// Whether the function of a raw context has one of these parts in its name.
-    fn is_one_of(&self, raw: RawId, parts: &[&str]) -> bool {
+    /// Whether a raw context is the function of this library that creates threads for the program.
+    fn creates_threads(&self, raw: RawId) -> bool {
         let frame = self.named(raw).map(|named| self.addresses.frame(named.frame));
-        frame.is_some_and(|frame| parts.iter().any(|part| frame.function.contains(part)))
+        frame.is_some_and(|frame| frame.function.contains("::threads::create"))
     }
 
     /// Whether a raw context is a function of this library.
@@ -465,13 +462,6 @@ fn call_of_function(frame: &Frame) -> Option<&'static Call> {
 fn makes_region(frame: &Frame) -> bool {
     frame.call.and_then(calls::class) == Some(CallClass::Region)
 }
-
-/// Parts of the names of functions of this library: wrappers of the OpenMP runtime, and functions
-/// that begin a share or a task.
-const STUBS: [&str; 2] = ["::parallel::", "::outlined_tasks::"];
-
-/// Parts of the names of functions of this library that create threads for the program.
-const CREATING_HOOKS: [&str; 1] = ["::threads::create"];
 
 /// Beginnings of the file names of OpenMP runtimes: GCC's, and those that call back. The latter may
 /// be installed under the name of the former.

@@ -310,6 +310,10 @@ pub fn contradictions(summary: &Value) -> Vec<String> {
             format!("node {index} takes {inner} s, but its parent {parent} only {outer} s")
         });
     }
+    for frame in list(&summary["tree"]["frames"]) {
+        let is_own = frame["module"].as_str().is_some_and(|it| it.starts_with("libplimsoll."));
+        check(!is_own, &|| format!("a function of the library is shown: {frame}"));
+    }
     for (name, value) in summary["efficiency"].as_object().into_iter().flatten() {
         check((0.0..=1.0).contains(&value.as_f64().unwrap_or(0.0)), &|| {
             format!("efficiency {name} is {value}")
@@ -369,7 +373,8 @@ mod tests {
             }],
             "tree": {
                 "frames": [
-                    {"function": "main"}, {"function": "MPI_Barrier"}, {"function": "work_b"},
+                    {"function": "main"}, {"function": "MPI_Barrier", "module": "libmpi.so.12"},
+                    {"function": "work_b"},
                 ],
                 "nodes": [
                     {"parent": null, "frame": 0, "inclusive": {"sum_s": 20.0, "mean_s": 10.0}},
@@ -397,6 +402,7 @@ mod tests {
             ("/tree/nodes/2/inclusive/sum_s", json!(21.0)),
             ("/tree/nodes/1/parent", json!(2)),
             ("/tree/nodes/1/frame", json!(7)),
+            ("/tree/frames/1/module", json!("libplimsoll.so")),
             ("/efficiency/parallel", json!(1.5)),
             ("/projection/elapsed_s", json!(9.0)),
             ("/clocks/drift_ppm", json!([0.0])),
