@@ -4,13 +4,14 @@ mod team_advice;
 
 use std::cmp::Ordering::Equal;
 
-use plimsoll_collector::profile::{FrameKind, NodeId};
+use plimsoll_collector::profile::{Frame, FrameKind, NodeId};
 
 use crate::awaited_threads;
 use crate::finding::Finding;
+use crate::frame_classes::{is_part, is_system};
 use crate::metrics::NS_PER_S;
 use crate::phrase::TIED;
-use crate::phrase::{self, bytes, count, frame_with_place, seconds};
+use crate::phrase::{self, bytes, count, counted, frame_with_place, seconds};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::summary_tree::shown_frame;
@@ -338,14 +339,12 @@ fn crowded(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let worst = crowded.max_by(|(_, a), (_, b)| a.load().partial_cmp(&b.load()).unwrap_or(Equal));
     match worst {
         Some((host, at)) => format!(
-            "{} {} with {} busy {} {} {} on {host}. {wait}{} Start fewer ranks or threads on a \
+            "{} with {} {} {} on {host}. {wait}{} Start fewer ranks or threads on a \
              node, or give the job more cores.",
-            at.ranks.len(),
-            plural(at.ranks.len(), "rank", "ranks"),
-            at.busy_threads,
-            plural(at.busy_threads, "thread", "threads"),
+            counted(at.ranks.len().into(), "rank"),
+            counted(at.busy_threads.into(), "busy thread"),
             plural(at.ranks.len(), "shares", "share"),
-            cores(at.cores.len()),
+            counted(at.cores.len() as u64, "core"),
             waiting_for_turns(totals),
         ),
         _ => format!(
@@ -370,10 +369,6 @@ fn waiting_for_turns(totals: &Totals) -> String {
         " Besides, they spent {called_s:.2} s each in calls, where they also wait until a partner \
          has its turn: how much of that is the program's own shows only with a core for each rank."
     )
-}
-
-fn cores(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "core" } else { "cores" })
 }
 
 fn plural(count: u32, one: &'static str, many: &'static str) -> &'static str {
@@ -404,8 +399,8 @@ fn name(totals: &Totals, node: NodeId) -> &str {
     &contexts.frames[contexts.nodes[node as usize].frame as usize].function
 }
 
-/// Returns the name of a cause, followed by the function of other threads or by the call that takes
-/// more than half of its time, if there is one.
+/// Returns the name of a cause, followed by the function of other threads, by the call, or by the
+/// function of a system library that takes more than half of its time, if there is one.
 fn worker(totals: &Totals, cause: NodeId) -> String {
     if let Some(function) = awaited_threads::working_function(totals, cause) {
         let (cause, function) = (spoken(totals, cause), spoken(totals, function));
@@ -413,9 +408,15 @@ fn worker(totals: &Totals, cause: NodeId) -> String {
     }
     let contexts = &totals.tree.contexts;
     let whole = totals.nodes[cause as usize].inclusive.sum;
-    let calls = contexts.nodes.iter().zip(0..).filter(|(node, _)| {
-        node.parent == Some(cause) && contexts.frames[node.frame as usize].call.is_some()
-    });
+    let is_telling = |frame: &Frame| {
+        let is_named = !frame.function.starts_with(&frame.module);
+        frame.call.is_some() || is_system(frame) && !is_part(frame) && is_named
+    };
+    let calls = contexts
+        .nodes
+        .iter()
+        .zip(0..)
+        .filter(|(node, id)| node.parent == Some(cause) && is_telling(contexts.frame_of(*id)));
     let most = calls.max_by_key(|(_, id)| totals.nodes[*id as usize].inclusive.sum);
     match most {
         Some((_, call)) if totals.nodes[call as usize].inclusive.sum * 2 > whole => {

@@ -236,7 +236,7 @@ fn append_brief_losses(page: &mut Page, summary: &Summary, shown: usize) {
         page.paragraph(&format!("{number}. "), &sentence, 1);
     }
     if let Some(largest) = others.first() {
-        let losses = counted(others.len() as u64, "smaller loss").replace("losss", "losses");
+        let losses = counted(others.len() as u64, "smaller loss");
         let each = seconds(largest.seconds);
         page.line(&format!("{losses} (at most {each} each) not shown: see the JSON file."));
     } else {

@@ -27,16 +27,19 @@ impl Contexts {
         at.unwrap()
     }
 
+    /// Returns the number of the frame with a name, which may follow its module and `!`.
     fn frame(&mut self, name: &str) -> u32 {
+        let (library, name) =
+            name.split_once('!').map_or((None, name), |(library, name)| (Some(library), name));
         let call = Some(plimsoll_calls::id_of(name)).filter(|id| *id != 0);
         let mpi = name.starts_with("MPI_");
-        let module = match (call, name.split_once('+')) {
+        let module = library.unwrap_or(match (call, name.split_once('+')) {
             (Some(_), _) if mpi => "libmpi.so.40",
             (Some(_), _) => "libc.so.6",
             // Named like code without a symbol.
             (None, Some((module, _))) => module,
             (None, None) => "app",
-        };
+        });
         let kind = match name {
             _ if mpi => FrameKind::Mpi,
             _ if name.starts_with("loop") => FrameKind::Loop,

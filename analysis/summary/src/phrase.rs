@@ -40,9 +40,13 @@ pub fn count(number: u64) -> String {
     grouped
 }
 
-/// Formats a noun with its number: `1 rank`, `2 ranks`.
+/// Formats a noun with its number: `1 rank`, `2 ranks`, `2 losses`.
 pub fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+    let plural = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
     format!("{} {noun}{plural}", count(number))
 }
 
@@ -273,6 +277,7 @@ mod tests {
         let parts = [0.0042, 0.0996, 0.251].map(|part| percent(part).replace(TIED, " "));
         assert_eq!(parts, ["0.4 %", "10 %", "25 %"]);
         assert_eq!([7, 1000, 1_234_567].map(count), ["7", "1,000", "1,234,567"]);
+        assert_eq!([counted(1, "loss"), counted(2, "loss")], ["1 loss", "2 losses"]);
         let sizes = [1, 2048, 375 << 20].map(|size| bytes(size).replace(TIED, " "));
         assert_eq!(sizes, ["1 byte", "2.0 KiB", "375.0 MiB"]);
     }

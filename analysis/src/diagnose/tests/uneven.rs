@@ -44,6 +44,18 @@ fn a_function_that_works_by_sleeping_is_the_cause_and_not_the_sleep() {
     assert_eq!(causes(only_loss(&summary)), [("main/usleep".to_owned(), 0.3)]);
 }
 
+#[test]
+fn the_function_of_a_library_that_takes_most_of_a_cause_is_named() {
+    for (inner, named) in
+        [("/libc.so.6!fprintf", " (mostly in fprintf)"), ("/libc.so.6+0x8", ""), ("", "")]
+    {
+        let summary = verdict(&uneven(format!("main/step/assemble{inner}").leak()));
+        let loss = only_loss(&summary);
+        assert_eq!(causes(loss), [("main/step/assemble".to_owned(), 0.3)]);
+        assert!(loss.advice.contains(&format!("assemble{named} takes 0.8")), "{}", loss.advice);
+    }
+}
+
 /// All code is inlined into main; its time-step loop contains everything.
 #[test]
 fn the_uneven_one_of_two_inlined_kernels_is_the_cause() {
