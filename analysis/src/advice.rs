@@ -294,7 +294,7 @@ fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 fn serial(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let Some(cause) = facts.finding.causes.first() else { return String::new() };
     format!(
-        "Only {} in {} ({:.3} s), all others wait for it in {}. Distribute this work over the \
+        "Only {} in {} for {:.3} s; all others wait for it in {}. Distribute this work over the \
          ranks, or overlap it with work that does not depend on it.",
         ranks(facts.slow, "is", "are"),
         worker(totals, cause.node),
