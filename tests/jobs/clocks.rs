@@ -154,10 +154,8 @@ fn clocks_of_programs_that_differ_are_aligned() {
     let job = Job::ranks("coupled", Mpi::OpenMpi, nodes * per_node).watch(Watch::Run);
     let by_calls = job.clone().arguments("sleep 40 20 3");
     let by_samples = job.arguments("sleep 40 20 3 turns").variable("PLIMSOLL_REGIONS", "off");
-    // Without a core for some milliseconds, a rank has no sample in a wait, and this instance does
-    // not show.
-    for (job, method, tolerance, least) in
-        [(by_calls, "regions", TOLERANCE, 39), (by_samples, "samples", 2.0 * TOLERANCE, 36)]
+    for (job, method, tolerance) in
+        [(by_calls, "regions", TOLERANCE), (by_samples, "samples", 2.0 * TOLERANCE)]
     {
         retry_on_noise(
             || run_apart_and_level(&job, nodes, ahead),
@@ -165,12 +163,10 @@ fn clocks_of_programs_that_differ_are_aligned() {
                 assert_aligned(apart, method, ahead_s, per_node);
                 for job in [apart, level] {
                     let phases = job.summary().at("/phases").as_array().expect("it is a list");
-                    let kinds = phases.iter().map(|it| (it["instances"].as_u64(), &it["kind"]));
+                    let kinds = phases.iter().map(|it| (&it["instances"], &it["kind"]));
                     let found: Vec<_> = kinds.collect();
-                    let is_coupling =
-                        |count: Option<u64>| count.is_some_and(|it| (least..=39).contains(&it));
                     assert!(
-                        found.iter().any(|(count, kind)| *kind == "mpmd" && is_coupling(*count)),
+                        found.contains(&(&39.into(), &"mpmd".into())),
                         "{found:?}\n{}",
                         job.text()
                     );
