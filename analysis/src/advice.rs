@@ -412,15 +412,13 @@ fn worker(totals: &Totals, cause: NodeId) -> String {
         let is_named = !frame.function.starts_with(&frame.module);
         frame.call.is_some() || is_system(frame) && !is_part(frame) && is_named
     };
-    let calls = contexts
-        .nodes
-        .iter()
-        .zip(0..)
-        .filter(|(node, id)| node.parent == Some(cause) && is_telling(contexts.frame_of(*id)));
-    let most = calls.max_by_key(|(_, id)| totals.nodes[*id as usize].inclusive.sum);
-    match most {
-        Some((_, call)) if totals.nodes[call as usize].inclusive.sum * 2 > whole => {
-            format!("{} (mostly in {})", spoken(totals, cause), name(totals, call))
+    let callees = (0..contexts.nodes.len() as NodeId).filter(|id| {
+        contexts.nodes[*id as usize].parent == Some(cause) && is_telling(contexts.frame_of(*id))
+    });
+    let longest = callees.max_by_key(|id| totals.nodes[*id as usize].inclusive.sum);
+    match longest {
+        Some(callee) if totals.nodes[callee as usize].inclusive.sum * 2 > whole => {
+            format!("{} (mostly in {})", spoken(totals, cause), name(totals, callee))
         }
         _ => spoken(totals, cause),
     }

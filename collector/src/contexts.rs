@@ -203,7 +203,7 @@ impl<'a> Contexts<'a> {
             let runtime = inner.iter().take_while(|raw| self.in_openmp_runtime(**raw)).count();
             let begins_share = inner.get(runtime).is_some_and(|raw| self.is_own(*raw));
             at += match runtime {
-                0 if self.creates_threads(path[at]) => break,
+                0 if self.is_creating_hook(path[at]) => break,
                 0 => 1,
                 _ if begins_share => runtime + 2,
                 // In the runtime itself, the function that the wrapper calls repeats its name.
@@ -242,7 +242,7 @@ impl<'a> Contexts<'a> {
     }
 
     /// Whether a raw context is the function of this library that creates threads for the program.
-    fn creates_threads(&self, raw: RawId) -> bool {
+    fn is_creating_hook(&self, raw: RawId) -> bool {
         let frame = self.named(raw).map(|named| self.addresses.frame(named.frame));
         frame.is_some_and(|frame| frame.function.contains("::threads::create"))
     }
