@@ -167,7 +167,7 @@ fn clocks_of_programs_that_differ_are_aligned() {
                     let found: Vec<_> = kinds.collect();
                     assert!(
                         found.contains(&(&39.into(), &"mpmd".into())),
-                        "{found:?}\n{}",
+                        "{method}: {found:?}\n{}",
                         job.text()
                     );
                 }
