@@ -32,7 +32,7 @@ pub struct LoadedModule {
     pub end: u64,
     /// Runtime address minus address in the file.
     pub bias: u64,
-    /// Path; empty for the main program until [`LoadedModule::path`] resolves it.
+    /// Path as the loader states it; empty for the main program.
     pub name: Vec<u8>,
     /// GNU build-id, empty if there is none.
     pub build_id: Vec<u8>,

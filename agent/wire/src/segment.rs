@@ -316,7 +316,7 @@ pub struct SlotCounters {
 }
 
 /// One entry of a partner table: messages between the thread's rank and a partner in calls from one
-/// call path, since the last partner record. See [`crate::partner_table`].
+/// call path, since the last partner record. The agent's module `partner_table` fills the table.
 #[repr(C)]
 pub struct PartnerCounters {
     /// Slot of the call path plus one in the upper half, partner in the lower half. 0: unused.
