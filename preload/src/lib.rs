@@ -97,15 +97,36 @@ extern "C" fn constructor() {
 
 extern "C" fn destructor() {
     let report = || {
-        if observed_process::current().is_some_and(|observed| observed.is_own_process()) {
-            // The application's output is flushed before a launcher that sees a rank end kills the
-            // others: the application's own exit would flush it directly after this destructor.
-            // SAFETY: a null stream stands for all streams.
-            unsafe { libc::fflush(std::ptr::null_mut()) };
+        if observed_process::current().is_some_and(|observed| observed.is_own_process())
+            && !termination::is_done()
+        {
+            flush_output();
             termination::by_exit();
         }
     };
     guarded("destructor", report, || ());
+}
+
+/// Flushes stdout and stderr, as the application's own exit would directly after the destructor:
+/// while this process waits for the report, a launcher that sees another rank end may kill it. A
+/// stream that another thread holds is left alone. In particular, fflush(NULL) would wait for
+/// threads that are blocked reading a stream.
+fn flush_output() {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+        static stderr: *mut libc::FILE;
+        fn ftrylockfile(stream: *mut libc::FILE) -> c_int;
+        fn funlockfile(stream: *mut libc::FILE);
+    }
+    // SAFETY: the C library defines both variables; each stream is locked while it is flushed.
+    unsafe {
+        for stream in [stdout, stderr] {
+            if ftrylockfile(stream) == 0 {
+                libc::fflush(stream);
+                funlockfile(stream);
+            }
+        }
+    }
 }
 
 /// Has the report written at quick_exit, after the application's own functions.

@@ -13,6 +13,7 @@ const ENDINGS: &[(&str, &[&str])] = &[
     ("exit3", &["exit"]),
     ("_exit3", &["exit"]),
     ("quick_exit3", &["exit"]),
+    ("reading", &["exit"]),
     ("abort", &["abort", "signal 6"]),
     ("fault", &["signal 11"]),
     ("terminated", &["signal 15"]),

@@ -8,6 +8,7 @@ static int rank;
 #include "ranks.h"
 #endif
 
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -47,6 +48,23 @@ SHOWN void fault(void)
     KEEP_FRAME();
 }
 
+static void *read_line(void *stream)
+{
+    char line[8];
+    return fgets(line, sizeof line, stream);
+}
+
+/* Returns while a thread waits in a stream for a line that does not come. */
+static int leave_a_reader(void)
+{
+    int ends[2];
+    pthread_t reader;
+    if (pipe(ends) != 0 || pthread_create(&reader, NULL, read_line, fdopen(ends[0], "r")) != 0)
+        return 6;
+    usleep(100000);
+    return 0;
+}
+
 static int end(const char *how)
 {
     if (strcmp(how, "return") == 0) {
@@ -73,6 +91,8 @@ static int end(const char *how)
         finalize();
         quick_exit(3);
     }
+    if (strcmp(how, "reading") == 0)
+        return leave_a_reader();
     if (strcmp(how, "unfinalized") == 0)
         exit(0);
     if (strcmp(how, "unfinalized3") == 0)
