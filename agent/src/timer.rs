@@ -10,7 +10,7 @@ use std::os::fd::IntoRawFd;
 use perf_event::events::Software;
 
 use plimsoll_sys::descriptors::Descriptors;
-use plimsoll_sys::syscalls::syscall;
+use plimsoll_sys::syscalls::{keep_errno, syscall};
 use plimsoll_wire::segment::ClockKind;
 
 /// Sampling signal. A standard signal, since a queued real-time signal turns into SIGIO when the
@@ -227,14 +227,15 @@ const F_GETOWN_EX: libc::c_int = 16;
 fn perf_event(period_ns: u64, tid: libc::pid_t, descriptors: &Descriptors) -> Option<libc::c_int> {
     let mut builder = perf_event::Builder::new().kind(Software::TASK_CLOCK);
     builder.sample_period(period_ns).wakeup_events(1).exclude_kernel(true).exclude_hv(true);
-    let low = builder.build().ok()?.into_raw_fd();
+    // A refusal would leave EACCES in errno.
+    let low = keep_errno(|| builder.build()).ok()?.into_raw_fd();
     let descriptor = descriptors.adopt(low)?;
     let owner = Owner { kind: F_OWNER_TID, id: tid };
     // SAFETY: fcntl on our descriptor; the owner outlives the call.
     let set_up = unsafe {
-        libc::syscall(libc::SYS_fcntl, descriptor, F_SETOWN_EX, &raw const owner) == 0
-            && libc::syscall(libc::SYS_fcntl, descriptor, F_SETSIG, SIGNAL) == 0
-            && libc::syscall(libc::SYS_fcntl, descriptor, libc::F_SETFL, libc::O_ASYNC) == 0
+        syscall!(libc::SYS_fcntl, descriptor, F_SETOWN_EX, &raw const owner).is_ok()
+            && syscall!(libc::SYS_fcntl, descriptor, F_SETSIG, SIGNAL).is_ok()
+            && syscall!(libc::SYS_fcntl, descriptor, libc::F_SETFL, libc::O_ASYNC).is_ok()
     };
     if !set_up {
         descriptors.release(descriptor, true);
@@ -253,9 +254,8 @@ fn posix_timer(clock: libc::clockid_t, tid: libc::pid_t) -> Option<libc::c_int> 
     event.sigev_notify_thread_id = tid;
     let mut timer: libc::c_int = 0;
     // SAFETY: the kernel fills in the timer's id. The raw call, since glibc's would allocate.
-    let result =
-        unsafe { libc::syscall(libc::SYS_timer_create, clock, &raw mut event, &raw mut timer) };
-    (result == 0).then_some(timer)
+    let result = unsafe { syscall!(libc::SYS_timer_create, clock, &raw mut event, &raw mut timer) };
+    result.ok().map(|_| timer)
 }
 
 fn delete_timer(timer: libc::c_int) {
@@ -270,15 +270,7 @@ fn set_timer(timer: libc::c_int, period_ns: u64) {
     };
     let setting = libc::itimerspec { it_interval: period, it_value: period };
     // SAFETY: the setting outlives the call.
-    unsafe {
-        libc::syscall(
-            libc::SYS_timer_settime,
-            timer,
-            0,
-            &raw const setting,
-            core::ptr::null::<u8>(),
-        )
-    };
+    let _ = unsafe { syscall!(libc::SYS_timer_settime, timer, 0, &raw const setting, 0) };
 }
 
 #[cfg(test)]
@@ -330,6 +322,59 @@ mod tests {
         assert_eq!(timer.stop(&descriptors), Ok(()));
         // SAFETY: closes what this function has opened.
         assert_eq!(unsafe { libc::close(number) }, 0, "it was not ours to close");
+    }
+
+    #[test]
+    fn a_refused_event_leaves_errno_alone() {
+        let refused = || {
+            refuse_perf_events();
+            let timer = Timer { what: AtomicU64::new(0), tid: AtomicI32::new(0) };
+            // SAFETY: no preconditions; errno's location is valid.
+            let tid = unsafe {
+                *libc::__errno_location() = 4711;
+                libc::syscall(libc::SYS_gettid) as libc::pid_t
+            };
+            let descriptors = Descriptors::new();
+            let clock = timer.start(ClockKind::Cpu, PERIOD_NS, tid, &descriptors);
+            // SAFETY: as above.
+            let errno = unsafe { *libc::__errno_location() };
+            assert_eq!(timer.stop(&descriptors), Ok(()));
+            (clock, errno)
+        };
+        let thread = std::thread::spawn(refused);
+        assert_eq!(thread.join().expect("it does not panic"), (ClockKind::Timer, 4711));
+    }
+
+    /// Sets a filter of the calling thread's system calls (seccomp(2)).
+    fn refuse_perf_events() {
+        let instruction = |code, value, jump_else| libc::sock_filter {
+            code: code as u16,
+            jt: 0,
+            jf: jump_else,
+            k: value,
+        };
+        let mut filter = [
+            // The number of the system call is the first word of `struct seccomp_data`.
+            instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            instruction(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                libc::SYS_perf_event_open as u32,
+                1,
+            ),
+            instruction(
+                libc::BPF_RET | libc::BPF_K,
+                libc::SECCOMP_RET_ERRNO | libc::EACCES as u32,
+                0,
+            ),
+            instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the program is valid for the call.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            let mode = libc::SECCOMP_MODE_FILTER;
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+        }
     }
 
     #[test]

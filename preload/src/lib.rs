@@ -47,6 +47,7 @@ use guard::guarded;
 use plimsoll_agent::observed_process;
 use plimsoll_comm::mpi::launcher;
 use plimsoll_summary::settings::{Settings, Warning};
+use plimsoll_sys::syscalls::keep_errno;
 
 /// Whether the library may observe this process, from MPI_Init on at the latest.
 static ALLOWED: AtomicBool = AtomicBool::new(false);
@@ -63,6 +64,7 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 #[unsafe(link_section = ".fini_array")]
 static DESTRUCTOR: extern "C" fn() = destructor;
 
+/// The application's main begins with an errno of 0, as without Plimsoll.
 extern "C" fn constructor() {
     log::find_stderr();
     // Plimsoll has its own copy of the standard library: the application's panics do not reach this
@@ -92,7 +94,7 @@ extern "C" fn constructor() {
         }
         ompt::look_for_other_tool();
     };
-    guarded("constructor", construct, || ());
+    keep_errno(|| guarded("constructor", construct, || ()));
 }
 
 extern "C" fn destructor() {

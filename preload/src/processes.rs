@@ -9,6 +9,7 @@ use std::ffi::{c_char, c_int};
 use plimsoll_agent::loader;
 use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_agent::timer::SIGNAL;
+use plimsoll_sys::syscalls::keep_errno;
 
 use crate::guard::guarded;
 use crate::{filters, heap, job, log, termination};
@@ -73,7 +74,7 @@ unsafe extern "C" fn in_child() {
         observed_process::forget_in_child();
         job::forget_in_child();
     };
-    guarded("fork", forget, || ());
+    keep_errno(|| guarded("fork", forget, || ()));
 }
 
 /// Stops the sampling signals that would interrupt the next program, runs `exec`, and resumes
@@ -82,11 +83,7 @@ fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
     let Some(observed) = guarded("exec", before_exec, || None) else { return exec() };
     let result = exec();
     // Only a failed exec returns.
-    // SAFETY: errno's location is valid in every thread.
-    let errno = unsafe { *libc::__errno_location() };
-    guarded("after exec", || observed.hold(false), || ());
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    keep_errno(|| guarded("after exec", || observed.hold(false), || ()));
     result
 }
 

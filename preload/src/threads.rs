@@ -13,6 +13,7 @@ use plimsoll_agent::regions::Entry;
 use plimsoll_agent::regions::thread_creations::{ThreadOrigin, begin_creation};
 use plimsoll_calls::CREATE_THREAD;
 use plimsoll_sys::quiet::quietly;
+use plimsoll_sys::syscalls::keep_errno;
 
 use crate::guard::guarded;
 use crate::this_thread::this_thread;
@@ -228,7 +229,7 @@ unsafe extern "C" fn attach(begin: *mut Begin) -> Next {
             signals::tell_stepped_aside();
         }
     };
-    guarded("thread", observe, || ());
+    keep_errno(|| guarded("thread", observe, || ()));
     Next { routine: begin.routine as *const c_void, argument: begin.argument }
 }
 

@@ -119,10 +119,22 @@ static void see_limits(void)
     }
 }
 
+static int errno_at_start;
+
+static void *take_errno(void *place)
+{
+    *(int *)place = errno;
+    return NULL;
+}
+
 /* Samples arrive while the thread is busy: errno must survive them, and calls that succeed. */
 static void see_errno(void)
 {
-    int pipe_ends[2], changed = 0;
+    int pipe_ends[2], changed = 0, errno_of_thread = -1;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, take_errno, &errno_of_thread) == 0)
+        pthread_join(thread, NULL);
+    printf("errno at the start: %d, of a thread: %d\n", errno_at_start, errno_of_thread);
     char byte = 1;
     if (pipe(pipe_ends) != 0)
         return;
@@ -273,6 +285,7 @@ static bool chosen(const char *name, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    errno_at_start = errno;
 #ifndef SUBJECT_NO_MPI
     begin(&argc, &argv);
     if (rank > 0) {

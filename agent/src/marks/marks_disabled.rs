@@ -1,6 +1,8 @@
 //! Reasons to disable marks: conditions that make return-address marks unsafe, and their detection.
 
-use core::ffi::{c_long, c_void};
+use core::ffi::{c_int, c_long, c_void};
+
+use plimsoll_sys::syscalls::syscall;
 
 /// Reason why marks are disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +62,8 @@ impl core::fmt::Display for MarksDisabled {
 
 /// Queries about the process that decide whether marks are safe; replaced in tests.
 pub struct UnwinderProbe {
-    /// Result of arch_prctl(ARCH_SHSTK_STATUS), or a negative error number, and the status.
-    pub shadow_stack: fn() -> (c_long, u64),
+    /// Result of arch_prctl(ARCH_SHSTK_STATUS) or its error number, and the status.
+    pub shadow_stack: fn() -> (Result<usize, c_int>, u64),
     /// The module path in which `_Unwind_RaiseException` is found, if any.
     pub unwinder: fn() -> Option<std::vec::Vec<u8>>,
 }
@@ -75,7 +77,7 @@ impl UnwinderProbe {
         /// Bit of the status: shadow stacks are on (Linux, Documentation/arch/x86/shstk).
         const SHADOW_STACK_ON: u64 = 1;
         let (result, status) = (self.shadow_stack)();
-        if result == 0 && status & SHADOW_STACK_ON != 0 {
+        if result == Ok(0) && status & SHADOW_STACK_ON != 0 {
             return Some(MarksDisabled::ShadowStack);
         }
         let unwinder = (self.unwinder)()?;
@@ -84,16 +86,11 @@ impl UnwinderProbe {
     }
 }
 
-fn shadow_stack_status() -> (c_long, u64) {
+fn shadow_stack_status() -> (Result<usize, c_int>, u64) {
     const ARCH_SHSTK_STATUS: c_long = 0x5005;
     let mut status = 0u64;
-    // SAFETY: the kernel writes one word, or refuses a code that it does not know; errno is saved.
-    let result = unsafe {
-        let errno = *libc::__errno_location();
-        let result = libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut status);
-        *libc::__errno_location() = errno;
-        result
-    };
+    // SAFETY: the kernel writes one word, or refuses a code that it does not know.
+    let result = unsafe { syscall!(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut status) };
     (result, status)
 }
 
@@ -119,8 +116,8 @@ fn exception_unwinder() -> Option<std::vec::Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn none() -> (c_long, u64) {
-        (-1, 0)
+    fn none() -> (Result<usize, c_int>, u64) {
+        (Err(libc::EINVAL), 0)
     }
 
     #[test]
@@ -129,8 +126,8 @@ mod tests {
         let gcc = || Some(b"/lib/x86_64-linux-gnu/libgcc_s.so.1".to_vec());
         assert_eq!(with(none, gcc), None);
         assert_eq!(with(none, || None), None);
-        assert_eq!(with(|| (0, 0), gcc), None);
-        assert_eq!(with(|| (0, 1), gcc), Some(MarksDisabled::ShadowStack));
+        assert_eq!(with(|| (Ok(0), 0), gcc), None);
+        assert_eq!(with(|| (Ok(0), 1), gcc), Some(MarksDisabled::ShadowStack));
         let nongnu = || Some(b"/usr/lib/libunwind.so.8".to_vec());
         assert_eq!(with(none, nongnu), Some(MarksDisabled::ForeignUnwinder));
         for number in 1..=7 {

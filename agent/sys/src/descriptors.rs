@@ -3,6 +3,8 @@
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use crate::syscalls::syscall;
+
 /// Lowest number of hidden descriptors, if the limit allows it: beyond the range of select(), and
 /// low enough that the kernel's table stays small.
 const HIGH_NUMBER: libc::rlim_t = 4000;
@@ -17,14 +19,11 @@ const MAX_OWN: libc::rlim_t = 256;
 /// is not possible, the file keeps its number.
 pub fn hide(file: OwnedFd) -> OwnedFd {
     let lowest = Descriptors::new().lowest;
-    // SAFETY: duplicates an open descriptor.
-    let high =
-        unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
-    if high < 0 {
-        return file;
+    match duplicate(file.as_raw_fd(), lowest) {
+        // SAFETY: the duplicate has no other owner; the original closes with `file`.
+        Some(high) => unsafe { OwnedFd::from_raw_fd(high) },
+        None => file,
     }
-    // SAFETY: the duplicate has no other owner; the original closes with `file`.
-    unsafe { OwnedFd::from_raw_fd(high as libc::c_int) }
 }
 
 /// Counts Plimsoll's descriptors against a cap, so that the application never runs out of
@@ -52,23 +51,13 @@ impl Descriptors {
             return None;
         }
         let granted = self.left.fetch_sub(1, Ordering::Relaxed) > 0;
-        let high = if granted {
-            // SAFETY: duplicates an open descriptor; raw system calls, since the library's
-            // wrappers may be observed.
-            unsafe {
-                libc::syscall(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, self.lowest)
-                    as libc::c_int
-            }
-        } else {
-            -1
-        };
+        let high = granted.then(|| duplicate(descriptor, self.lowest)).flatten();
         // SAFETY: the caller has passed on the ownership of the descriptor.
-        unsafe { libc::syscall(libc::SYS_close, descriptor) };
-        if high < 0 {
+        unsafe { close(descriptor) };
+        if high.is_none() {
             self.left.fetch_add(1, Ordering::Relaxed);
-            return None;
         }
-        Some(high)
+        high
     }
 
     /// Releases an adopted descriptor, and closes it if `is_ours`: the application has not closed
@@ -77,9 +66,26 @@ impl Descriptors {
         self.left.fetch_add(1, Ordering::Relaxed);
         if is_ours {
             // SAFETY: the descriptor belongs to Plimsoll.
-            unsafe { libc::syscall(libc::SYS_close, descriptor) };
+            unsafe { close(descriptor) };
         }
     }
+}
+
+/// Duplicates a descriptor to a number of at least `lowest` with close-on-exec; `None` if the
+/// kernel refuses. A raw system call, since the C library's function may be observed.
+fn duplicate(descriptor: libc::c_int, lowest: libc::c_int) -> Option<libc::c_int> {
+    // SAFETY: fcntl(2) on any descriptor; the existing descriptors stay as they are.
+    let high = unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, lowest) };
+    high.ok().map(|high| high as libc::c_int)
+}
+
+/// Closes a descriptor.
+///
+/// # Safety
+/// The descriptor is the caller's to close.
+unsafe fn close(descriptor: libc::c_int) {
+    // SAFETY: as the caller promises.
+    let _ = unsafe { syscall!(libc::SYS_close, descriptor) };
 }
 
 impl Default for Descriptors {
@@ -109,5 +115,17 @@ mod tests {
         // SAFETY: asks about a descriptor.
         assert_eq!(unsafe { libc::fcntl(high, libc::F_GETFD) }, -1);
         assert_eq!(descriptors.adopt(-1), None);
+    }
+
+    #[test]
+    fn refusals_leave_errno_alone() {
+        let descriptors = Descriptors::new();
+        // SAFETY: errno's location is valid.
+        let errno = unsafe { &mut *libc::__errno_location() };
+        *errno = 4711;
+        // No such descriptor is open.
+        assert_eq!(descriptors.adopt(libc::c_int::MAX), None);
+        descriptors.release(libc::c_int::MAX, true);
+        assert_eq!(*errno, 4711);
     }
 }

@@ -6,8 +6,10 @@
 //! signals that a write may raise, and [`memory_kind`] attributes the library's heap to its parts.
 //!
 //! # Design constraints
-//! - errno, pending signals and the application's descriptors are the same after each call as
-//!   before: the callers run between two instructions of the application.
+//! - Pending signals and the application's descriptors are the same after each call as before: the
+//!   callers run between two instructions of the application. So is errno, except after a failure
+//!   in [`mapping`] and where the standard library opens, reads or writes files: callers in the
+//!   application's threads restore it by [`keep_errno`](syscalls::keep_errno).
 //! - Mappings and descriptors are made by raw system calls: communication libraries replace the C
 //!   library's functions (UCX patches mmap), and some are observed by Plimsoll itself.
 //! - Nothing here knows what is measured: no module depends on another crate of the project.

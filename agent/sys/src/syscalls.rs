@@ -55,6 +55,16 @@ macro_rules! syscall {
 
 pub use crate::syscall;
 
+/// Runs `work`, which may call the C library, and restores errno. Async-signal-safe if `work` is.
+pub fn keep_errno<R>(work: impl FnOnce() -> R) -> R {
+    // SAFETY: errno's location is valid in every thread, and stays as long as the thread.
+    let (errno, before) = unsafe { (libc::__errno_location(), *libc::__errno_location()) };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    result
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
