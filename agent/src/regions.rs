@@ -395,7 +395,7 @@ fn record_exit(
     let slot = usize::from(open.slot);
     flush_tallies(state);
     counters::write(observed, state, stamp(ticks), true);
-    announce(state, slot);
+    let is_known = announce(state, slot);
     let regions = &state.regions;
     let call = call_frame(&regions.slots[slot], open.entered);
     let path = Path { outer: regions.path(slot), inner: &[call] };
@@ -417,7 +417,7 @@ fn record_exit(
         sync,
         off_cpu: open.before,
     };
-    let fitted = state.stream.write(&record);
+    let fitted = state.stream.write_for_slot(is_known, &record);
     let markable = fitted && regions.slots[slot].whole && regions.slots[slot].on_stack;
     state.current.follow(path, common_prefix);
     state.common = state.common.min(common_prefix);
@@ -437,7 +437,6 @@ pub fn flush_tallies(state: &mut State) {
     for at in 0..state.regions.dirty_count {
         let slot = usize::from(state.regions.dirty[at]);
         state.regions.slots[slot].dirty = false;
-        announce(state, slot);
         flush_slot(state, slot);
     }
     state.regions.dirty_count = 0;
@@ -475,10 +474,8 @@ pub fn flush_partners(state: &mut State) {
     for entry in partners {
         let Some((slot, messages)) = partner_table::read(entry) else { continue };
         partner_table::clear(entry);
-        announce(state, slot.into());
         let messages = PartnerMessages { waited: messages.waited >> STAMP_SHIFT, ..messages };
-        let fitted = state.stream.write(&Record::Partner { slot: slot.into(), messages });
-        state.written(fitted);
+        write_for_slot(state, slot.into(), &Record::Partner { slot: slot.into(), messages });
     }
     store_owned(&thread.partners, 0);
 }
@@ -521,9 +518,7 @@ pub fn write_message(state: &mut State, slot: u16, exemplar: &Exemplar) {
         waited: stamp(state.channels.waited),
     };
     state.with_room(|state| {
-        announce(state, slot.into());
-        let fitted = state.stream.write(&Record::Message { slot: slot.into(), message });
-        state.written(fitted);
+        write_for_slot(state, slot.into(), &Record::Message { slot: slot.into(), message });
     });
 }
 
@@ -564,8 +559,7 @@ fn flush_slot(state: &mut State, slot: usize) {
         bytes: counters.bytes.load(Ordering::Relaxed),
     };
     clear(counters);
-    let fitted = state.stream.write(&record);
-    state.written(fitted);
+    write_for_slot(state, slot, &record);
 }
 
 #[inline]
@@ -582,18 +576,27 @@ fn count(state: &mut State, slot: usize, duration: u64, bytes: u64) {
     }
 }
 
+/// Writes a record that names a slot, after the slot's call path if the consumer does not know it.
+fn write_for_slot(state: &mut State, slot: usize, record: &Record<'_>) {
+    let is_known = announce(state, slot);
+    let fitted = state.stream.write_for_slot(is_known, record);
+    state.written(fitted);
+}
+
 /// Writes the slot's call path to the record stream unless the consumer already knows the slot.
-fn announce(state: &mut State, slot: usize) {
+/// Returns whether the consumer knows the slot afterwards: the path may not fit the ring. The
+/// stream is corrupt if it names an unknown slot.
+fn announce(state: &mut State, slot: usize) -> bool {
     let entry = &mut state.regions.slots[slot];
     if entry.announced {
-        return;
+        return true;
     }
     entry.announced = true;
     let graft = entry.graft;
     lie_in(state, graft);
     if state.announced_graft != graft {
         // The record did not fit the ring, and the consumer knows no slot any more.
-        return;
+        return false;
     }
     let entry = &state.regions.slots[slot];
     let call = Frame { id: entry.call_id, ..Frame::default() };
@@ -602,6 +605,7 @@ fn announce(state: &mut State, slot: usize) {
     let stack = difference(&state.current, path, common_prefix, &mut state.ids);
     let fitted = state.stream.write(&Record::Slot { slot: slot as u32, stack });
     state.written(fitted);
+    fitted
 }
 
 /// Writes that the stacks and slots of the next records lie in the call path `path`, unless the

@@ -119,6 +119,12 @@ impl Stream {
         true
     }
 
+    /// Writes a record that names a slot. The record is lost unless the consumer knows the slot.
+    #[must_use]
+    pub fn write_for_slot(&mut self, is_known: bool, record: &Record<'_>) -> bool {
+        if is_known { self.write(record) } else { self.lose() }
+    }
+
     fn push(&mut self, record: &Record<'_>) -> bool {
         let mut encoder = Encoder::new(&mut self.buffer);
         encoder.put(record).is_some_and(|bytes| self.ring.push(bytes))

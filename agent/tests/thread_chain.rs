@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config, Observed};
 use plimsoll_agent::regions::thread_creations::{ThreadOrigin, begin_creation};
-use plimsoll_agent::regions::{Entry, flush_tallies};
+use plimsoll_agent::regions::{Entry, flush_tallies, lie_in};
 use plimsoll_agent::thread_state::State;
 use plimsoll_agent::tls;
 use plimsoll_calls::CREATE_THREAD;
@@ -47,15 +47,29 @@ fn created() -> ThreadOrigin {
     origin
 }
 
-/// Names of the call paths in the slots that the calling thread has announced since its stream
-/// began or was reset, and whether it was reset.
-fn announced() -> (Vec<PathKey>, bool) {
-    let bytes = on_thread(|state| {
+/// As [`created`], this many frames further in.
+#[inline(never)]
+fn created_below(frames: u32) -> ThreadOrigin {
+    match black_box(frames) {
+        0 => created(),
+        _ => black_box(created_below(frames - 1)),
+    }
+}
+
+/// Bytes that the calling thread has written to its ring, which nobody reads.
+fn written() -> Vec<u8> {
+    on_thread(|state| {
         let written = state.area().thread.head.load(Ordering::Acquire) as usize;
         let area: *const ThreadArea = state.area;
         // SAFETY: the ring follows its area, and this thread alone writes there.
         unsafe { std::slice::from_raw_parts(area.add(1).cast::<u8>(), written).to_vec() }
-    });
+    })
+}
+
+/// Names of the call paths in the slots that the calling thread has announced since its stream
+/// began or was reset, and whether it was reset.
+fn announced() -> (Vec<PathKey>, bool) {
+    let bytes = written();
     let (mut decoder, mut rest) = (Decoder::default(), &bytes[..]);
     let (mut paths, mut graft, mut was_reset) = (Vec::new(), PathKey::NONE, false);
     while let Some((record, length)) = decoder.next(rest).expect("our own stream is sound") {
@@ -103,6 +117,46 @@ fn created_threads_know_the_recorded_call_path() {
     assert_eq!(announced(), (vec![seen[0].path], true));
 
     a_chain_of_threads_has_a_bounded_number_of_paths(observed);
+    on_new_thread(observed, a_slot_that_does_not_fit_is_not_named);
+}
+
+fn on_new_thread(observed: &'static Observed, test: fn(&Observed)) {
+    let run = move || {
+        observed.attach_thread(0, ThreadOrigin::default());
+        test(observed);
+        observed.detach_thread();
+    };
+    std::thread::spawn(run).join().expect("it does not panic");
+}
+
+fn a_slot_that_does_not_fit_is_not_named(observed: &Observed) {
+    created_below(100);
+    // The next collector knows no slot.
+    observed.header().reader.fetch_add(1, Ordering::Release);
+    let ring_bytes = u64::from(observed.header().ring_bytes.load(Ordering::Relaxed));
+    let lost = on_thread(|state| {
+        // Room for the count of the call, but not for its path.
+        let mut path = PathKey(1);
+        while ring_bytes - state.area().thread.head.load(Ordering::Relaxed) > 60 {
+            path = path.then(1);
+            lie_in(state, path);
+        }
+        flush_tallies(state);
+        state.area().thread.lost.load(Ordering::Relaxed)
+    });
+    assert_eq!(lost, 3, "the path, the count, and the path of a creation again");
+    let bytes = written();
+    let (mut decoder, mut rest) = (Decoder::default(), &bytes[..]);
+    let mut known = Vec::new();
+    while let Some((record, length)) = decoder.next(rest).expect("our own stream is sound") {
+        match record {
+            Record::Lost { .. } => known.clear(),
+            Record::Slot { slot, .. } => known.push(slot),
+            Record::Tally { slot, .. } => assert!(known.contains(&slot), "{slot} of {known:?}"),
+            _ => {}
+        }
+        rest = &rest[length..];
+    }
 }
 
 fn a_chain_of_threads_has_a_bounded_number_of_paths(observed: &'static Observed) {

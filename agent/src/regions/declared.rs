@@ -179,7 +179,7 @@ fn record_return(observed: &Observed, state: &mut State) {
     let off_cpu = is_long.then(|| state.off_cpu.read(observed.descriptors()));
     flush_tallies(state);
     counters::write(observed, state, now, false);
-    announce(state, slot);
+    let is_known = announce(state, slot);
     let regions = &state.regions;
     let function = call_frame(&regions.slots[slot], now << STAMP_SHIFT);
     let path = Path { outer: regions.path(slot), inner: &[function] };
@@ -195,7 +195,7 @@ fn record_return(observed: &Observed, state: &mut State) {
         sync: Some(sync),
         off_cpu,
     };
-    let fitted = state.stream.write(&record);
+    let fitted = state.stream.write_for_slot(is_known, &record);
     state.current.follow(path, common_prefix);
     state.common = state.common.min(common_prefix);
     marks::note_at_return(state);

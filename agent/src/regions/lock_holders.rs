@@ -13,7 +13,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use super::{announce, open_until};
+use super::{open_until, write_for_slot};
 use crate::thread_state::{State, store_owned};
 use plimsoll_wire::lock_waits::{LockWaitCounters, MAX_LOCK_WAITS};
 use plimsoll_wire::record::Record;
@@ -253,9 +253,7 @@ pub fn flush_lock_waits(state: &mut State) {
     }
     for counters in lock_waits {
         if let Some((slot, totals)) = counters.read() {
-            announce(state, slot as usize % MAX_SLOTS);
-            let fitted = state.stream.write(&Record::LockWait { slot, totals });
-            state.written(fitted);
+            write_for_slot(state, slot as usize % MAX_SLOTS, &Record::LockWait { slot, totals });
         }
         counters.clear();
     }

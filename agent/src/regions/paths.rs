@@ -344,7 +344,8 @@ pub(super) fn store_path(state: &mut State, stored: StoredCall, whole: bool) -> 
     (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
     (slot.outwards, slot.on_stack, slot.whole) = (outwards, on_stack, whole);
     (slot.graft, slot.path_key, slot.region) = (state.graft, path_key, 0);
-    // The thread may write no further record before the run ends.
+    // The thread may write no further record before the run ends. A path that does not fit the ring
+    // is announced again with the first record that names the slot.
     announce(state, at);
     Some(at)
 }

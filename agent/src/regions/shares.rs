@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::paths::{find, unwind, unwind_in_runtime, unwind_outside};
 use super::tasks::Measured;
-use super::{CallKind, Entry, announce, count, enter, enter_as, exit, open_until};
+use super::{CallKind, Entry, count, enter, enter_as, exit, open_until, write_for_slot};
 use crate::observed_process::Observed;
 use crate::thread_state::{State, ThreadBlock, add_owned, store_owned};
 use plimsoll_calls::OPENMP_IDLE;
@@ -448,21 +448,18 @@ pub fn flush_regions(state: &mut State) {
     for counters in &regions[..used.min(MAX_REGIONS)] {
         if let Some(entry) = counters.read() {
             let slot = entry.slot;
-            announce(state, slot as usize % MAX_SLOTS);
-            let fitted = state.stream.write(&Record::Region { slot, totals: entry.totals });
-            state.written(fitted);
+            let at = slot as usize % MAX_SLOTS;
+            write_for_slot(state, at, &Record::Region { slot, totals: entry.totals });
             for number in 0..MAX_SHARES {
                 let Some(totals) = counters.share(number) else { continue };
                 let number = number as u32;
-                let fitted = state.stream.write(&Record::Share { slot, number, totals });
-                state.written(fitted);
+                write_for_slot(state, at, &Record::Share { slot, number, totals });
             }
             let of = LengthOf::Region(slot);
             for length in counters.lengths.read() {
-                let fitted = state.stream.write(&Record::Length { of, length });
-                state.written(fitted);
+                write_for_slot(state, at, &Record::Length { of, length });
             }
-            state.regions.slots[slot as usize % MAX_SLOTS].region = 0;
+            state.regions.slots[at].region = 0;
         }
         counters.clear();
     }

@@ -69,10 +69,7 @@ pub(super) fn announce_creations(state: &mut State) {
     state.regions.creations_unknown = false;
     for slot in 0..MAX_SLOTS {
         let Slot { call, announced, .. } = state.regions.slots[slot];
-        if call == CREATE_THREAD && !announced {
-            announce(state, slot);
-        }
-        if state.regions.creations_unknown {
+        if call == CREATE_THREAD && !announced && !announce(state, slot) {
             // The record did not fit the ring.
             return;
         }
