@@ -164,7 +164,8 @@ pub fn common_prefix(current: &Frames, path: Path<'_>, known: usize) -> usize {
 }
 
 /// Returns the difference from `current` to `path`, which share the outermost `common_prefix`
-/// frames. `ids` is the buffer for the ids of the added frames.
+/// frames. `ids` is the buffer for the ids of the added frames. Innermost frames beyond
+/// [`MAX_DEPTH`] are left out, as [`Frames::follow`] does.
 pub fn difference<'i>(
     current: &Frames,
     path: Path<'_>,
@@ -172,7 +173,8 @@ pub fn difference<'i>(
     ids: &'i mut [u32; MAX_DEPTH],
 ) -> Delta<'i> {
     let mut new = 0;
-    for (id, frame) in ids.iter_mut().zip(path.frames_beyond(common_prefix)) {
+    let room = ids.iter_mut().take(MAX_DEPTH - common_prefix);
+    for (id, frame) in room.zip(path.frames_beyond(common_prefix)) {
         *id = frame.id;
         new += 1;
     }
@@ -311,4 +313,24 @@ pub fn stack_bounds() -> (u64, u64) {
         }
     }
     (low as u64, low as u64 + size as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_adds_no_frames_beyond_the_deepest_stack() {
+        // SAFETY: zeros are frames.
+        let mut current = unsafe { Box::<Frames>::new_zeroed().assume_init() };
+        let outer = vec![Frame { return_slot: 8, ..Frame::default() }; 10];
+        current.follow(Path { outer: &outer, inner: &[] }, 0);
+        let inner = vec![Frame::default(); MAX_DEPTH - 5];
+        let path = Path { outer: &outer, inner: &inner };
+        let mut ids = [0; MAX_DEPTH];
+        let stack = difference(&current, path, 10, &mut ids);
+        assert_eq!((stack.dropped, stack.added.len()), (0, MAX_DEPTH - 10));
+        current.follow(path, 10);
+        assert_eq!(current.as_slice().len(), MAX_DEPTH);
+    }
 }

@@ -11,7 +11,7 @@ use plimsoll_agent::regions::{Entry, flush_tallies, lie_in};
 use plimsoll_agent::thread_state::State;
 use plimsoll_agent::tls;
 use plimsoll_calls::CREATE_THREAD;
-use plimsoll_wire::record::{Decoder, Record};
+use plimsoll_wire::record::{Decoder, MAX_DEPTH, Record};
 use plimsoll_wire::segment::{ClockKind, ThreadArea};
 use plimsoll_wire::teams::PathKey;
 
@@ -117,6 +117,7 @@ fn created_threads_know_the_recorded_call_path() {
     assert_eq!(announced(), (vec![seen[0].path], true));
 
     a_chain_of_threads_has_a_bounded_number_of_paths(observed);
+    on_new_thread(observed, a_call_below_more_frames_than_fit_is_part_of_its_path);
     on_new_thread(observed, a_slot_that_does_not_fit_is_not_named);
 }
 
@@ -127,6 +128,11 @@ fn on_new_thread(observed: &'static Observed, test: fn(&Observed)) {
         observed.detach_thread();
     };
     std::thread::spawn(run).join().expect("it does not panic");
+}
+
+fn a_call_below_more_frames_than_fit_is_part_of_its_path(_: &Observed) {
+    let origin = created_below(2 * MAX_DEPTH as u32);
+    assert_eq!(announced(), (vec![origin.path], false));
 }
 
 fn a_slot_that_does_not_fit_is_not_named(observed: &Observed) {

@@ -20,6 +20,7 @@ use plimsoll_calls::{CallId, STREAM};
 use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::segment::MAX_SLOTS;
+use plimsoll_wire::truncation::Truncation;
 
 /// Maximum number of frames of all paths of a thread together: 64 per slot with all slots in use.
 const MAX_FRAMES: usize = MAX_SLOTS * 64;
@@ -253,7 +254,13 @@ fn walk(observed: &Observed, state: &mut State, entry: &Entry) -> Option<bool> {
     let mut whole = true;
     observed.with_unwinding(state, |unwinding, walk| {
         walk.found.clear();
-        if let WalkEnd::Truncated(reason) = unwinding.walk(start, walk.found) {
+        let mut end = unwinding.walk(start, walk.found);
+        if walk.found.as_slice().len() == MAX_DEPTH {
+            // The call itself is one more frame: the outermost frame makes room for it.
+            walk.found.pop();
+            end = WalkEnd::Truncated(Truncation::TooDeep);
+        }
+        if let WalkEnd::Truncated(reason) = end {
             whole = false;
             add_owned(&walk.area().thread.truncated[reason as usize], 1);
         }
