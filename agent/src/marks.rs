@@ -10,10 +10,10 @@
 //! The unwinder stops at the mark, since the frames outside the mark are known.
 //!
 //! A mark is never removed by restoring the return address: an unwinder may be between two reads of
-//! that word. The agent forgets the mark instead, and the stub still returns correctly (the only
-//! exception is [`restore_all`]). Nothing is marked while the exception unwinder or the dynamic
-//! loader is on the stack, or on a stack with missing outer frames. The three outermost frames are
-//! never marked.
+//! that word. The agent forgets the mark instead, and the stub still returns correctly (the
+//! exceptions are [`restore_all`] and [`restore`]). Nothing is marked while the exception unwinder
+//! or the dynamic loader is on the stack, or on a stack with missing outer frames. The three
+//! outermost frames are never marked.
 
 pub mod mark_stubs;
 pub mod marks_disabled;
@@ -24,7 +24,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::modules::LoadedModule;
 use crate::observed_process::{self, Observed};
+use crate::regions::declared;
 use crate::thread_state::{State, add_owned};
+use crate::tls;
 use crate::unwind::{Frame, Frames, Path, Start, WalkEnd, interrupted};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
 use plimsoll_wire::clock_anchor::ticks;
@@ -247,6 +249,33 @@ pub fn restore_all() {
             }
         }
         forget(state);
+    });
+}
+
+/// Restores the return address at `return_slot` if a mark has replaced it. For functions that look
+/// up their caller by their return address: a caller that ends by a jump to such a function passes
+/// on its own return address. The thread enters that function, so that no unwinder of it runs.
+///
+/// # Safety
+/// The calling thread makes a call with its return address at `return_slot`.
+pub unsafe fn restore(return_slot: *mut u64) {
+    // SAFETY: as the caller promises.
+    let found = unsafe { return_slot.read_volatile() };
+    let original = mark_stubs::original(found);
+    if original == found {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe { return_slot.write_volatile(original) };
+    // SAFETY: the block of the calling thread, if the thread is observed.
+    let Some(block) = (unsafe { tls::get().as_ref() }) else { return };
+    block.enter(|state| {
+        if state.live().return_slot == return_slot as u64 {
+            forget(state);
+        }
+        if state.live().awaited_slot == return_slot as u64 {
+            declared::give_up(state);
+        }
     });
 }
 

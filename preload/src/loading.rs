@@ -2,12 +2,14 @@
 //!
 //! dlopen reads its own return address to find its caller, and with it the RUNPATH to search. The
 //! hook must therefore not call dlopen: it rings a doorbell and jumps to dlopen. Plimsoll's own
-//! thread then polls the loader's list until it has changed.
+//! thread then polls the loader's list until it has changed. A function that ends by a jump to
+//! dlopen passes on its own return address, which may be marked: the hook restores it.
 
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
 
 use plimsoll_agent::loader;
+use plimsoll_agent::marks;
 use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_wire::doorbell::Doorbell;
 
@@ -35,21 +37,41 @@ mod c {
     }
 }
 
-fn note() {
+/// Notes a call with its return address at `return_slot`.
+///
+/// # Safety
+/// The calling thread is making the call.
+unsafe fn note(return_slot: *mut u64) {
     if observed_process::current().is_some() {
+        // SAFETY: as the caller promises.
+        unsafe { marks::restore(return_slot) };
         NOTED.ring();
     }
 }
 
-extern "C" fn note_dlopen() -> *const c_void {
+/// # Safety
+/// As [`note`]; this holds for the next function, too.
+unsafe extern "C" fn note_dlopen(
+    _: usize,
+    _: usize,
+    _: usize,
+    return_slot: *mut u64,
+) -> *const c_void {
     static FUNCTION: Function = Function::named(c"dlopen");
-    guarded("dlopen", note, || ());
+    // SAFETY: as the caller promises.
+    guarded("dlopen", || unsafe { note(return_slot) }, || ());
     FUNCTION.get()
 }
 
-extern "C" fn note_dlmopen() -> *const c_void {
+unsafe extern "C" fn note_dlmopen(
+    _: usize,
+    _: usize,
+    _: usize,
+    return_slot: *mut u64,
+) -> *const c_void {
     static FUNCTION: Function = Function::named(c"dlmopen");
-    guarded("dlmopen", note, || ());
+    // SAFETY: as the caller promises.
+    guarded("dlmopen", || unsafe { note(return_slot) }, || ());
     FUNCTION.get()
 }
 

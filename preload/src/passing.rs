@@ -1,8 +1,8 @@
 //! Hooks that pass their call on: each runs a function of Plimsoll, then jumps to the real function
 //! with the caller's stack and arguments.
 
-/// Defines the hook `$name`. `$note` receives the first three argument words and returns the
-/// address of the real function, to which the hook jumps.
+/// Defines the hook `$name`. `$note` receives the first three argument words and the place of the
+/// return address, and returns the address of the real function, to which the hook jumps.
 #[macro_export]
 macro_rules! passing_hook {
     ($(#[$meta:meta])* $name:ident, $note:ident) => {
@@ -26,6 +26,7 @@ macro_rules! passing_hook {
                 ".cfi_adjust_cfa_offset 8",
                 "push r8",
                 ".cfi_adjust_cfa_offset 8",
+                "lea rcx, [rsp + 40]",
                 "call {note}",
                 "pop r8",
                 ".cfi_adjust_cfa_offset -8",

@@ -202,9 +202,10 @@ fn record_return(observed: &Observed, state: &mut State) {
     state.written(fitted);
 }
 
-/// Gives up an awaited return, because the table of call paths is full.
+/// Gives up an awaited return: the table of call paths is full, or the return address must not be
+/// replaced any longer.
 #[cold]
-pub(super) fn give_up(state: &mut State) {
+pub(crate) fn give_up(state: &mut State) {
     if state.regions.awaited.take().is_some() {
         // SAFETY: the thread's own mark; no stub of the thread runs now.
         unsafe { (*state.mark).awaited_slot = 0 };

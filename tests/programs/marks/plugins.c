@@ -52,6 +52,23 @@ static FRAME bool beside_a_thread(uint32_t round)
     return pthread_join(thread, &result) == 0 && result == &round && good;
 }
 
+/* Samples mark the return from here, and dlopen, which is jumped to, returns to that place. */
+static FRAME void *load_by_a_jump(const char *path)
+{
+    for (uint32_t seed = 0; seed < 1000; seed++)
+        toil(seed);
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* The loader puts the folder of its caller, which is this program, in place of $ORIGIN. */
+static FRAME bool by_a_jump(uint32_t round)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "$ORIGIN%s", strrchr(paths[round % 2], '/'));
+    void *library = load_by_a_jump(path);
+    return library && dlclose(library) == 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3)
@@ -60,5 +77,6 @@ int main(int argc, char **argv)
     paths[1] = argv[2];
     attempt("plugins by turns", by_turns);
     attempt("plugins beside a thread", beside_a_thread);
+    attempt("plugins by a jump", by_a_jump);
     return verdict();
 }
