@@ -3,6 +3,7 @@
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
+use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 
@@ -117,6 +118,7 @@ fn events_become_regions_shares_waits_and_tasks() {
     a_wait_for_a_lock_is_no_wait_for_the_team(observed);
     a_task_that_waits_goes_on_after_the_one_that_it_executes(observed);
     a_task_belongs_to_the_outer_share_after_one_that_made_a_region(observed);
+    a_region_outlives_its_slot(observed);
 }
 
 fn two_threads_share_a_region(observed: &'static Observed) {
@@ -256,4 +258,34 @@ fn a_task_belongs_to_the_outer_share_after_one_that_made_a_region(observed: &Obs
     end_region(observed, outer);
     let added = work_of_primary() - before;
     assert!(added >= 5_000_000 >> STAMP_SHIFT, "{added} stamps");
+}
+
+/// Waits for a lock this many frames further in.
+#[inline(never)]
+fn wait_below(observed: &Observed, frames: u32) {
+    match black_box(frames) {
+        0 => {
+            let kind = WaitKind::Lock(LockId(0x6000));
+            event(|place, _, state| {
+                tool_events::begin_wait(observed, state, place, SET_LOCK, kind);
+            });
+            event(|_, _, state| tool_events::end_wait(observed, state, ticks()));
+        }
+        _ => wait_below(observed, frames - 1),
+    }
+    black_box(frames);
+}
+
+/// The region's thread waits in more call paths than it can keep, so that all are evicted.
+fn a_region_outlives_its_slot(observed: &Observed) {
+    let team = begin_region(observed, STATED);
+    begin_share(observed, team, Membership::new(0, 2));
+    for frames in 400..450 {
+        wait_below(observed, frames);
+    }
+    end_share(observed);
+    let frames = event(|_, _, state| state.regions.open_call().map(|call| call.path.len()));
+    assert!(frames > Some(0), "{frames:?} frames around the wait for the region's end");
+    leave_share(observed);
+    end_region(observed, team);
 }

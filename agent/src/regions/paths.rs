@@ -20,6 +20,7 @@ use plimsoll_calls::{CallId, STREAM};
 use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::segment::MAX_SLOTS;
+use plimsoll_wire::teams::PathKey;
 use plimsoll_wire::truncation::Truncation;
 
 /// Maximum number of frames of all paths of a thread together: 64 per slot with all slots in use.
@@ -327,14 +328,14 @@ pub(super) fn store_path(state: &mut State, stored: StoredCall, whole: bool) -> 
     };
     let frames = state.found.as_slice().len();
     if !state.regions.paths.has_room(state.regions.slots[at].path, frames) {
-        // No call is open here, so that no slot is in use.
+        // No call is open here, but slots may be in use: of regions and of calls that tasks have
+        // interrupted. Their users see by the name of the path that the slot is evicted.
         flush_all(state);
         give_up(state);
-        state
-            .regions
-            .slots
-            .iter_mut()
-            .for_each(|slot| (slot.call, slot.path) = (0, StoredPath::NOTHING));
+        for slot in &mut state.regions.slots {
+            (slot.call, slot.path, slot.path_key) = (0, StoredPath::NOTHING, PathKey::NONE);
+            slot.announced = false;
+        }
         state.regions.paths.used = 0;
     }
     let path = state.found.as_slice();

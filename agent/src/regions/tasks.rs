@@ -126,7 +126,7 @@ pub fn begin_task(observed: &Observed, state: &mut State, function: u64, ticks: 
     tasks.depth += 1;
     if tasks.depth == 1 {
         let path = if is_open { waited_path } else { PathKey::NONE };
-        let is_wait = class(call).is_some_and(|it| it != CallClass::TaskCreation);
+        let is_wait = is_open && class(call).is_some_and(|it| it != CallClass::TaskCreation);
         tasks.outermost = Waited { slot: waited.slot, path, is_wait };
     }
     OpenTask {
