@@ -118,6 +118,7 @@ fn events_become_regions_shares_waits_and_tasks() {
     a_wait_for_a_lock_is_no_wait_for_the_team(observed);
     a_task_that_waits_goes_on_after_the_one_that_it_executes(observed);
     a_task_belongs_to_the_outer_share_after_one_that_made_a_region(observed);
+    a_thread_without_a_share_has_none_of_an_earlier_region(observed);
     a_region_outlives_its_slot(observed);
 }
 
@@ -258,6 +259,34 @@ fn a_task_belongs_to_the_outer_share_after_one_that_made_a_region(observed: &Obs
     end_region(observed, outer);
     let added = work_of_primary() - before;
     assert!(added >= 5_000_000 >> STAMP_SHIFT, "{added} stamps");
+}
+
+fn a_thread_without_a_share_has_none_of_an_earlier_region(observed: &Observed) {
+    let shares_of_worker = || -> u64 {
+        event(|_, _, state| {
+            let shares = state.area().regions.iter().filter_map(|region| region.share(1));
+            shares.map(|share| share.count).sum()
+        })
+    };
+    let before = shares_of_worker();
+    let worker = Membership::new(1, 2);
+    for is_observed in [true, false] {
+        let team = begin_region(observed, STATED);
+        begin_share(observed, team, Membership::new(0, 2));
+        end_share(observed);
+        leave_share(observed);
+        // The worker's share, here on the thread of the primary.
+        if is_observed {
+            begin_share(observed, team, worker);
+            end_share(observed);
+            leave_share(observed);
+        } else {
+            // SAFETY: the region has begun and has not ended.
+            unsafe { tool_events::leave_out(team, worker) };
+        }
+        end_region(observed, team);
+    }
+    assert_eq!(shares_of_worker() - before, 1);
 }
 
 /// Waits for a lock this many frames further in.

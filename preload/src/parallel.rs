@@ -11,7 +11,7 @@ use std::mem::{MaybeUninit, offset_of};
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::regions::Entry;
-use plimsoll_agent::regions::shares::{self, IdlePlace, Share, Team};
+use plimsoll_agent::regions::shares::{self, IdlePlace, Runtime, Share, Team};
 use plimsoll_agent::tls;
 use plimsoll_calls::{CALLS, CallId, OPENMP_IDLE, id_of};
 use plimsoll_wire::clock_anchor::ticks;
@@ -166,11 +166,9 @@ unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outline
     // SAFETY: the block is the calling thread's, and stays until the thread has ended.
     let block = unsafe { tls::get().as_ref() };
     let is_measured = match block {
-        Some(block) if !team.is_alone(block, &Gomp) => {
-            // SAFETY: as the caller promises.
-            unsafe { begin_measured_share(&raw mut (*frame).share, team) }
-        }
-        _ => false,
+        Some(block) if team.is_alone(block, &Gomp) => false,
+        // SAFETY: as the caller promises.
+        _ => unsafe { begin_measured_share(&raw mut (*frame).share, team) },
     };
     // SAFETY: as the caller promises.
     unsafe { (&raw mut (*frame).is_measured).write(is_measured.into()) };
@@ -189,9 +187,10 @@ unsafe fn begin_measured_share(place: *mut MaybeUninit<Share>, team: &Team) -> b
         block.enter(|state| shares::begin_share(observed, block, state, team, &Gomp))
     };
     let share = guarded("share", begin, || None);
-    if let Some(share) = share {
+    match share {
         // SAFETY: as the caller promises.
-        unsafe { place.write(MaybeUninit::new(share)) };
+        Some(share) => unsafe { place.write(MaybeUninit::new(share)) },
+        None => team.leave_out(Gomp.thread_number()),
     }
     share.is_some()
 }

@@ -69,7 +69,8 @@ pub struct Team {
     threads: AtomicU32,
     /// Largest work of the threads that share the last entry of `shares`.
     folded_work: AtomicU64,
-    /// Shares by thread number, in ticks. An entry is valid once its share has ended.
+    /// Shares by thread number, in ticks. An entry counts 0 until its share has ended, and the rest
+    /// of it is not initialised.
     shares: [SharedTotals; MAX_SHARES],
 }
 
@@ -236,13 +237,20 @@ pub fn begin_share(
         end_idle(observed, state, begun);
         state.graft = team.path;
     }
-    if (number as usize) < FIRST_FOLDED {
-        team.shares[number as usize].count.store(0, Ordering::Relaxed);
-    }
+    team.leave_out(number);
     Share { team, number, begun, before: state.call_times, outer }
 }
 
 impl Team {
+    /// Notes that the thread with this number has not ended a share. Must be called once by each
+    /// thread of the team that does not begin one: the memory of the team may hold anything.
+    #[inline]
+    pub fn leave_out(&self, number: u32) {
+        if (number as usize) < FIRST_FOLDED {
+            self.shares[number as usize].count.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the calling thread is alone in the team, so that it works from the begin of the
     /// region to its end and needs no share. Takes note of the size of the team.
     #[inline]
@@ -357,7 +365,11 @@ pub fn end_region(
     let shares = &team.shares[..(threads as usize).min(MAX_SHARES)];
     let mut work = 0;
     let mut max_work = team.folded_work.load(Ordering::Relaxed);
-    for (number, share) in shares.iter().enumerate() {
+    let ended = || {
+        let has_ended = |share: &SharedTotals| share.count.load(Ordering::Relaxed) != 0;
+        shares.iter().enumerate().filter(move |(_, share)| has_ended(share))
+    };
+    for (number, share) in ended() {
         let it = share.work.load(Ordering::Relaxed);
         work += it;
         if number < FIRST_FOLDED {
@@ -368,7 +380,7 @@ pub fn end_region(
     // SAFETY: the area stays mapped as long as the state.
     let counters = unsafe { &*counters };
     counters.add(threads, elapsed, work, max_work);
-    for (number, share) in shares.iter().enumerate() {
+    for (number, share) in ended() {
         counters.add_share(number, &share.read());
     }
 }

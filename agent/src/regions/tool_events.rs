@@ -373,7 +373,10 @@ pub unsafe fn begin_share(
     let tool = &mut state.regions.tool;
     let at = tool.open_shares;
     tool.open_shares += 1;
-    let Some(place) = tool.shares.get_mut(at) else { return };
+    let Some(place) = tool.shares.get_mut(at) else {
+        // SAFETY: promised by the caller.
+        return unsafe { leave_out(team, member) };
+    };
     place.begin(team as *const ToolTeam);
     // SAFETY: promised by the caller.
     let Some(team) = (unsafe { place.team.as_ref() }) else { return };
@@ -381,6 +384,18 @@ pub unsafe fn begin_share(
     if !team.team.is_alone(block, &member) {
         let share = shares::begin_share(observed, block, state, &team.team, &member);
         state.regions.tool.shares[at].share = Some(share);
+    }
+}
+
+/// Notes that a thread takes part in the region of `team` without a measured share.
+///
+/// # Safety
+/// As [`begin_share`].
+#[cold]
+pub unsafe fn leave_out(team: u64, member: Membership) {
+    // SAFETY: promised by the caller.
+    if let Some(team) = unsafe { (team as *const ToolTeam).as_ref() } {
+        team.team.leave_out(member.number);
     }
 }
 

@@ -183,9 +183,14 @@ unsafe extern "C" fn note_implicit_task(frame: &Frame) {
             let team = unsafe { frame.value(1) };
             let member = Membership::new(frame.int(4), frame.int(3));
             // SAFETY: `note_parallel_begin` has set the word, and the region has not ended.
-            on_thread(|Thread { observed, block, state }| unsafe {
+            let is_noted = on_thread(|Thread { observed, block, state }| unsafe {
                 tool_events::begin_share(observed, block, state, team, member);
+                true
             });
+            if !is_noted {
+                // SAFETY: as above.
+                unsafe { tool_events::leave_out(team, member) };
+            }
         }
         SCOPE_END => on_thread(|Thread { observed, block, state }| {
             tool_events::leave_share(observed, block, state, &place);
