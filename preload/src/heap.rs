@@ -12,9 +12,9 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use dlmalloc::{Allocator, Dlmalloc};
+use plimsoll_sys::fork_lock::ForkLock;
 use plimsoll_sys::mapping;
 use plimsoll_sys::memory_kind::{self, HEAP_BYTES, MEMORY_KINDS};
 
@@ -266,7 +266,7 @@ impl Counted {
 
 /// A heap behind a lock that allocates nothing itself.
 pub struct Heap {
-    locked: AtomicBool,
+    lock: ForkLock,
     heap: UnsafeCell<Counted>,
 }
 
@@ -275,7 +275,7 @@ unsafe impl Sync for Heap {}
 
 #[global_allocator]
 static HEAP: Heap = Heap {
-    locked: AtomicBool::new(false),
+    lock: ForkLock::new(),
     heap: UnsafeCell::new(Counted {
         heaps: [const { Dlmalloc::new_with_allocator(Mappings) }; MEMORY_KINDS],
         now: Holdings::NOTHING,
@@ -283,33 +283,12 @@ static HEAP: Heap = Heap {
     }),
 };
 
-/// Maximum time that a fork waits for the heap's lock.
-const FORK_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// Whether a fork holds the heap's lock. Read only by the holder of the lock.
-static IS_LOCKED_BY_FORK: AtomicBool = AtomicBool::new(false);
-
 impl Heap {
-    fn try_lock(&self) -> bool {
-        self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    fn lock(&self) {
-        while !self.try_lock() {
-            // SAFETY: no preconditions. The holder may be off its core.
-            unsafe { libc::sched_yield() };
-        }
-    }
-
-    fn unlock(&self) {
-        self.locked.store(false, Ordering::Release);
-    }
-
     fn with<R>(&self, work: impl FnOnce(&mut Counted) -> R) -> R {
-        self.lock();
+        self.lock.lock();
         // SAFETY: the lock is held.
         let result = work(unsafe { &mut *self.heap.get() });
-        self.unlock();
+        self.lock.unlock();
         result
     }
 }
@@ -379,23 +358,17 @@ pub fn largest() -> Holdings {
     HEAP.with(|counted| counted.largest)
 }
 
-/// Locks the heap for a fork, so that the child finds it consistent. After [`FORK_TIMEOUT`] the
-/// fork proceeds without the lock: a signal handler that forks may have interrupted the lock's
-/// owner.
+/// Locks the heap for a fork, so that the child finds it consistent.
 pub fn before_fork() {
-    let begin = Instant::now();
-    let mut is_ours = HEAP.try_lock();
-    while !is_ours && begin.elapsed() < FORK_TIMEOUT {
-        // SAFETY: no preconditions. The holder may be off its core.
-        unsafe { libc::sched_yield() };
-        is_ours = HEAP.try_lock();
-    }
-    IS_LOCKED_BY_FORK.store(is_ours, Ordering::Relaxed);
+    HEAP.lock.before_fork();
 }
 
-/// Unlocks the heap after a fork, in the parent and in the child.
+/// Unlocks the heap after a fork, in the parent.
 pub fn after_fork() {
-    if IS_LOCKED_BY_FORK.swap(false, Ordering::Relaxed) {
-        HEAP.unlock();
-    }
+    HEAP.lock.after_fork();
+}
+
+/// Unlocks the heap after a fork, in the child.
+pub fn in_child() {
+    HEAP.lock.in_child();
 }

@@ -68,7 +68,7 @@ unsafe extern "C" fn after_fork() {
 
 /// Resets the library in the child, which starts unobserved.
 unsafe extern "C" fn in_child() {
-    heap::after_fork();
+    heap::in_child();
     loader::in_child();
     let forget = || {
         observed_process::forget_in_child();

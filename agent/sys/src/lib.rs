@@ -2,8 +2,9 @@
 //!
 //! Each module wraps one kind of resource: [`syscalls`] and [`posix_clocks`] make system calls,
 //! [`own`] and [`descriptors`] hold file descriptors, [`own_files`] opens and creates files,
-//! [`mapping`] maps memory, [`lock`] excludes other threads, [`quietly`](quiet::quietly) blocks the
-//! signals that a write may raise, and [`memory_kind`] attributes the library's heap to its parts.
+//! [`mapping`] maps memory, [`lock`] and [`fork_lock`] exclude other threads,
+//! [`quietly`](quiet::quietly) blocks the signals that a write may raise, and [`memory_kind`]
+//! attributes the library's heap to its parts.
 //!
 //! # Design constraints
 //! - Pending signals and the application's descriptors are the same after each call as before: the
@@ -15,6 +16,7 @@
 //! - Nothing here knows what is measured: no module depends on another crate of the project.
 
 pub mod descriptors;
+pub mod fork_lock;
 pub mod lock;
 pub mod mapping;
 pub mod memory_kind;
