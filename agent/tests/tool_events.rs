@@ -120,6 +120,7 @@ fn events_become_regions_shares_waits_and_tasks() {
     a_task_belongs_to_the_outer_share_after_one_that_made_a_region(observed);
     a_thread_without_a_share_has_none_of_an_earlier_region(observed);
     a_region_outlives_its_slot(observed);
+    threads_take_the_teams_of_ended_ones(observed);
 }
 
 fn two_threads_share_a_region(observed: &'static Observed) {
@@ -317,4 +318,16 @@ fn a_region_outlives_its_slot(observed: &Observed) {
     assert!(frames > Some(0), "{frames:?} frames around the wait for the region's end");
     leave_share(observed);
     end_region(observed, team);
+}
+
+fn threads_take_the_teams_of_ended_ones(observed: &'static Observed) {
+    let make_region = move || {
+        observed.attach_thread(0, ThreadOrigin::default());
+        let team = begin_region(observed, STATED);
+        end_region(observed, team);
+        observed.detach_thread();
+        team
+    };
+    let teams = [(); 3].map(|()| std::thread::spawn(make_region).join().expect("it runs"));
+    assert!(teams[0] != 0 && teams == [teams[0]; 3], "{teams:x?}");
 }

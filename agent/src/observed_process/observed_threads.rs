@@ -9,6 +9,7 @@ use crate::counters::{self, Counters};
 use crate::offcpu::OffCpuClock;
 use crate::regions::shares::end_idle;
 use crate::regions::thread_creations::ThreadOrigin;
+use crate::regions::tool_events::release_teams;
 use crate::regions::{RegionTable, declared, flush_openmp, flush_partners, flush_tallies, lie_in};
 use crate::room::with_room_on;
 use crate::started_requests::StartedRequests;
@@ -202,6 +203,7 @@ impl Observed {
             flush_tallies(state);
             flush_partners(state);
             flush_openmp(state);
+            release_teams(state);
             lie_in(state, state.graft);
             let now = stamp_now();
             counters::write(self, state, now, false);

@@ -11,7 +11,8 @@
 //! is gone by then, so that nothing but the number of open shares depends on this event.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::alloc::{Layout, alloc_zeroed};
 
 use super::lock_holders::{LockId, begin_lock_wait, end_lock_wait};
@@ -135,6 +136,8 @@ pub struct ToolTeam {
     team: Team,
     /// Return address of the region's call as the runtime states it.
     stated_address: u64,
+    /// Next team in the list of free ones; null at its end.
+    next: *mut ToolTeam,
 }
 
 struct OpenShare {
@@ -298,16 +301,65 @@ pub fn begin_region(
     if begun { team as u64 } else { 0 }
 }
 
-/// Returns the team of the thread's region at this depth, which stays until the process ends: a
-/// thread of the pool may read it while this thread ends.
+/// Returns the team of the thread's region at this depth.
 #[inline]
 fn team_at(state: &mut State, depth: usize) -> Option<*mut ToolTeam> {
     let team = state.regions.tool.teams.get_mut(depth)?;
     if team.is_null() {
-        // SAFETY: the layout has a size; a team is valid as zeros.
-        *team = unsafe { alloc_zeroed(Layout::new::<ToolTeam>()) }.cast();
+        *team = FREE_TEAMS.take();
     }
     (!team.is_null()).then_some(*team)
+}
+
+/// Teams of ended threads, for the regions of later ones. Teams stay in memory until the process
+/// ends: a thread of a pool may read a team while the thread that made the region ends.
+static FREE_TEAMS: FreeTeams = FreeTeams(AtomicPtr::new(null_mut()));
+
+/// A list without locks, linked by [`ToolTeam::next`]. A thread that takes a team takes the whole
+/// list and puts the rest back: then no team can leave the list and return while another thread
+/// relies on its link.
+struct FreeTeams(AtomicPtr<ToolTeam>);
+
+impl FreeTeams {
+    /// Returns a free team, or else a new one; null without memory. Another team is made if two
+    /// threads take one at the same time.
+    #[cold]
+    fn take(&self) -> *mut ToolTeam {
+        let team = self.0.swap(null_mut(), Ordering::Acquire);
+        if team.is_null() {
+            // SAFETY: the layout has a size; a team is valid as zeros.
+            return unsafe { alloc_zeroed(Layout::new::<ToolTeam>()) }.cast();
+        }
+        // SAFETY: the teams of the list are this thread's now.
+        let mut rest = unsafe { core::mem::replace(&mut (*team).next, null_mut()) };
+        while !rest.is_null() {
+            // SAFETY: as above.
+            let next = unsafe { (*rest).next };
+            self.put(rest);
+            rest = next;
+        }
+        team
+    }
+
+    /// Adds a team that no region uses.
+    fn put(&self, team: *mut ToolTeam) {
+        let add = |first| {
+            // SAFETY: the team is the caller's until it is in the list.
+            unsafe { (*team).next = first };
+            Some(team)
+        };
+        let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, add);
+    }
+}
+
+/// Hands the teams of a thread that ends to later threads, but for those of regions that have not
+/// ended.
+pub fn release_teams(state: &mut State) {
+    let tool = &mut state.regions.tool;
+    let open = tool.open_regions.min(MAX_NESTED);
+    for team in tool.teams[open..].iter_mut().filter(|team| !team.is_null()) {
+        FREE_TEAMS.put(core::mem::replace(team, null_mut()));
+    }
 }
 
 /// Ends the region of `team`, which [`begin_region`] has returned.
