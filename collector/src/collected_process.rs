@@ -378,8 +378,10 @@ impl Process {
 
 /// Returns the settings under which the process's records are replayed.
 pub(crate) fn setting(segment: &Segment, window: Window) -> Setting<'_> {
-    let period = segment.process().kept_period_stamps.load(Ordering::Relaxed);
-    Setting { tables: segment, window, rate: rate(segment), period }
+    let header = segment.process();
+    let period = header.kept_period_stamps.load(Ordering::Relaxed);
+    let tick_period = header.period_stamps.load(Ordering::Relaxed);
+    Setting { tables: segment, window, rate: rate(segment), period, tick_period }
 }
 
 fn only_samples(segment: &Segment) -> bool {

@@ -127,6 +127,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) rate: Rate,
     /// Sampling period that the timers can sustain, in stamps.
     pub(crate) period: u64,
+    /// Requested sampling period in stamps, which ticks are encoded with.
+    pub(crate) tick_period: u64,
 }
 
 impl History {
@@ -574,6 +576,7 @@ impl History {
             window: setting.window,
             rate: setting.rate,
             period: setting.period,
+            tick_period: setting.tick_period,
         };
         (&mut thread.replay, target)
     }

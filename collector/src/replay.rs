@@ -203,7 +203,7 @@ impl Replay {
             }
             Record::Tick { delay, stack } => {
                 let last = self.stamp.ok_or(CorruptStream)?;
-                let now = tick_stamp(last, target.period, delay).ok_or(CorruptStream)?;
+                let now = tick_stamp(last, target.tick_period, delay).ok_or(CorruptStream)?;
                 let stamp = Stamp::Delta(now.checked_sub(last).ok_or(CorruptStream)?);
                 self.sample(stamp, stack, None, None, false, target)?;
             }

@@ -79,8 +79,11 @@ pub(crate) struct ReplayTarget<'a> {
     pub(crate) window: Window,
     /// Duration of a stamp.
     pub(crate) rate: Rate,
-    /// Sampling period in stamps.
+    /// Sampling period that the timers can sustain, in stamps: the limit for iterations.
     pub(crate) period: u64,
+    /// Requested sampling period in stamps: ticks count from one such period after the record
+    /// before, also where the timers sustain only a longer one.
+    pub(crate) tick_period: u64,
 }
 
 impl ReplayTarget<'_> {

@@ -189,6 +189,7 @@ impl<R: Read + Seek> Digest<R> {
             },
             rate: Rate::coarse(status.ns_per_ticks_q32),
             period: status.kept_period_stamps.max(status.period_stamps),
+            tick_period: status.period_stamps,
         };
         let memory_bytes = meta.memory_bytes.min(MAX_MEMORY_BYTES);
         let only_samples = status.info.only_samples;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use plimsoll_wire::segment::ThreadState;
 use proptest::prelude::*;
 
-use super::subject::{BEGIN, STAMP_NS, Subject};
+use super::subject::{BEGIN, PERIOD, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, path, times, value};
 use crate::poll::RingOccupancy;
 use crate::profile::LONG_CALL_NS;
@@ -79,27 +79,31 @@ fn rings_are_read_when_they_fill_or_threads_come_and_go() {
 
 #[test]
 fn ticks_come_a_period_and_their_delay_after_the_record_before() {
-    let mut subject = Subject::new(1 << 12);
-    let (main, work, deep) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
-    let mut w = subject.writer(0);
-    w.sample(BEGIN + 100, &[main, work]);
-    w.tick(0, &[main, work, deep]); // at 200
-    w.tick(120, &[main]); // at 200 + 100 + 120
-    w.tick(-60, &[main, work]); // at 420 + 100 - 60
-    w.tick(-128, &[main, work]); // before the one before: refused, like all that follows
-    w.tick(0, &[main, work]);
-    subject.end_at(BEGIN + 460);
-    let profile = collect(&subject);
-    assert_partition(&profile);
-    assert!(profile.collection.lost > 0);
-    assert_eq!(
-        times(&profile, &profile.phases[0]),
-        pairs(&[
-            ("app+0x1000", 110 + 20),
-            ("app+0x1000>app+0x2000", 100 + 50 + 20),
-            ("app+0x1000>app+0x2000>app+0x3000", 50 + 110),
-        ])
-    );
+    // Ticks count from the requested period, also where the timers sustain only a longer one.
+    for kept_period in [PERIOD, 4 * PERIOD] {
+        let mut subject = Subject::new(1 << 12);
+        subject.header().kept_period_stamps.store(kept_period, Ordering::Relaxed);
+        let (main, work, deep) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
+        let mut w = subject.writer(0);
+        w.sample(BEGIN + 100, &[main, work]);
+        w.tick(0, &[main, work, deep]); // at 200
+        w.tick(120, &[main]); // at 200 + 100 + 120
+        w.tick(-60, &[main, work]); // at 420 + 100 - 60
+        w.tick(-128, &[main, work]); // before the one before: refused, like all that follows
+        w.tick(0, &[main, work]);
+        subject.end_at(BEGIN + 460);
+        let profile = collect(&subject);
+        assert_partition(&profile);
+        assert!(profile.collection.lost > 0);
+        assert_eq!(
+            times(&profile, &profile.phases[0]),
+            pairs(&[
+                ("app+0x1000", 110 + 20),
+                ("app+0x1000>app+0x2000", 100 + 50 + 20),
+                ("app+0x1000>app+0x2000>app+0x3000", 50 + 110),
+            ])
+        );
+    }
 }
 
 #[test]
