@@ -118,7 +118,8 @@ impl Phases {
         if !sync.counted {
             return;
         }
-        if whole && is_followed(sync.index) {
+        // An empty interval has no values and, at the end of the run, no instance either.
+        if whole && is_followed(sync.index) && !self.open.is_empty() {
             let end =
                 InstanceEnd { index: sync.index, subgroup: sync.subgroup, node: Some(sync.node) };
             self.subgroup_intervals.insert(end, PENDING, &self.open);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use plimsoll_wire::segment::ThreadState;
+use plimsoll_wire::record::{Record, Stamp};
+use plimsoll_wire::segment::{ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF, ThreadState};
+use plimsoll_wire::sync_id::{Subgroup, SyncId};
 use proptest::prelude::*;
 
 use super::subject::{BEGIN, PERIOD, STAMP_NS, Subject};
@@ -297,6 +299,37 @@ fn the_collecting_thread_reads_until_it_is_stopped() {
     assert_partition(&profile);
     assert_eq!(times(&profile, &profile.phases[0]), pairs(&[("app+0x1000", 200)]));
     assert!(collector.cpu_ns() > 0);
+}
+
+/// Nothing is charged between the last two synchronisations: the measurement is paused, or the last
+/// one is the return of a declared function at the same stamp.
+#[test]
+fn an_empty_subgroup_interval_at_the_end_is_survived() {
+    for is_paused in [true, false] {
+        let mut subject = Subject::new(1 << 12);
+        let (main, barrier) = (subject.code(0x1000), subject.call("MPI_Barrier"));
+        let declared = subject.address(0x3000, 1, ADDRESS_IS_LEAF | ADDRESS_IS_DECLARED);
+        let mut w = subject.writer(0);
+        w.slot(0, &[main, barrier]);
+        w.slot(1, &[main, declared]);
+        w.exit(BEGIN + 100, 0, 50, Some(0));
+        if is_paused {
+            w.pause(BEGIN + 100);
+        }
+        let subgroup = Some(Subgroup { name: 1, ranks: 2 });
+        w.put(&Record::Exit {
+            stamp: Stamp::Delta(0),
+            slot: if is_paused { 0 } else { 1 },
+            common: 1,
+            duration: 0,
+            bytes: 0,
+            sync: Some(SyncId { subgroup, index: 0 }),
+            off_cpu: None,
+        });
+        w.end(BEGIN + 100);
+        subject.end_at(BEGIN + 100);
+        assert_partition(&collect(&subject));
+    }
 }
 
 proptest! {
