@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::iter::Peekable;
 use std::ops::Range;
 use std::path::Path;
+use std::vec::IntoIter;
 
 use serde::de::DeserializeOwned;
 
@@ -126,7 +128,32 @@ pub struct SpoolReader<R> {
     unpacker: Unpacker,
     frames: Vec<FrameInfo>,
     damages: Vec<Damage>,
+    streams: BTreeMap<Stream, Parts>,
     orderly: bool,
+}
+
+/// Parts of a spool in file order, as indices into [`SpoolReader`]'s lists. Each stream has its
+/// own, so that reading all streams one by one takes no longer for many of them.
+#[derive(Clone, Default)]
+struct Parts {
+    frames: Vec<usize>,
+    damages: Vec<usize>,
+}
+
+impl Parts {
+    /// Returns the parts of each stream. Damage that names no frame is in no stream.
+    fn by_stream(frames: &[FrameInfo], damages: &[Damage]) -> BTreeMap<Stream, Self> {
+        let mut streams = BTreeMap::<Stream, Self>::new();
+        for (at, frame) in frames.iter().enumerate() {
+            streams.entry(frame.stream).or_default().frames.push(at);
+        }
+        for (at, damage) in damages.iter().enumerate() {
+            if let Some((stream, _)) = damage.frame {
+                streams.entry(stream).or_default().damages.push(at);
+            }
+        }
+        streams
+    }
 }
 
 impl SpoolReader<File> {
@@ -148,7 +175,8 @@ impl<R: Read + Seek> SpoolReader<R> {
             Some(frames) => (frames, Vec::new()),
             None => scan::frames(&mut source)?,
         };
-        Ok(Self { source, unpacker, frames, damages, orderly })
+        let streams = Parts::by_stream(&frames, &damages);
+        Ok(Self { source, unpacker, frames, damages, streams, orderly })
     }
 
     /// Returns whether the spool was ended in order, and its index is whole. Else the last frames
@@ -164,26 +192,38 @@ impl<R: Read + Seek> SpoolReader<R> {
 
     /// Returns all streams, with the number of their frames.
     pub fn streams(&self) -> BTreeMap<Stream, u64> {
-        let mut streams = BTreeMap::new();
-        for frame in &self.frames {
-            *streams.entry(frame.stream).or_default() += 1;
-        }
-        streams
+        let counts = self.streams.iter().map(|(stream, it)| (*stream, it.frames.len() as u64));
+        counts.filter(|(_, frames)| *frames > 0).collect()
     }
 
     /// Reads all streams in file order.
     pub fn walk(&mut self) -> Walk<'_, R> {
-        Walk { reader: self, streams: None, frame: 0, damage: 0, expected: BTreeMap::new() }
+        let (frames, damages) = (0..self.frames.len(), 0..self.damages.len());
+        self.walk_parts(Parts { frames: frames.collect(), damages: damages.collect() })
     }
 
     /// Reads some streams in file order.
     pub fn walk_streams(&mut self, streams: BTreeSet<Stream>) -> Walk<'_, R> {
-        Walk { streams: Some(streams), ..self.walk() }
+        let mut parts = Parts::default();
+        for it in streams.iter().filter_map(|stream| self.streams.get(stream)) {
+            parts.frames.extend(&it.frames);
+            parts.damages.extend(&it.damages);
+        }
+        parts.frames.sort_unstable();
+        parts.damages.sort_unstable();
+        self.walk_parts(parts)
     }
 
     /// Reads one stream.
     pub fn walk_stream(&mut self, stream: Stream) -> Walk<'_, R> {
-        self.walk_streams(BTreeSet::from([stream]))
+        let parts = self.streams.get(&stream).cloned().unwrap_or_default();
+        self.walk_parts(parts)
+    }
+
+    fn walk_parts(&mut self, parts: Parts) -> Walk<'_, R> {
+        let (frames, damages) = (parts.frames.into_iter(), parts.damages.into_iter());
+        let (frames, damages) = (frames.peekable(), damages.peekable());
+        Walk { reader: self, frames, damages, expected: BTreeMap::new() }
     }
 
     fn frame(&mut self, info: FrameInfo) -> Result<Result<Frame<'_>, Cause>, SpoolError> {
@@ -238,11 +278,9 @@ fn by_index<R: Read + Seek>(
 /// A way through the frames of a spool.
 pub struct Walk<'r, R> {
     reader: &'r mut SpoolReader<R>,
-    /// The only streams, or all.
-    streams: Option<BTreeSet<Stream>>,
-    /// The next frame, and the next damage that is known from their headers.
-    frame: usize,
-    damage: usize,
+    /// The next frames, and the next damages that are known from their headers, by index.
+    frames: Peekable<IntoIter<usize>>,
+    damages: Peekable<IntoIter<usize>>,
     /// The next frame's number in each stream.
     expected: BTreeMap<Stream, u64>,
 }
@@ -252,21 +290,12 @@ impl<R: Read + Seek> Walk<'_, R> {
     /// next frame.
     #[allow(clippy::should_implement_trait, reason = "what it returns borrows from it")]
     pub fn next(&mut self) -> Result<Option<Step<'_>>, SpoolError> {
-        let wanted = |stream| self.streams.as_ref().is_none_or(|these| these.contains(&stream));
-        let frames = &self.reader.frames[self.frame..];
-        let skipped = frames.iter().take_while(|frame| !wanted(frame.stream)).count();
-        let next = frames.get(skipped).copied();
-        let all = self.streams.is_none();
-        let of_stream = |damage: &Damage| damage.frame.map_or(all, |(stream, _)| wanted(stream));
-        let damages = &self.reader.damages[self.damage..];
-        let passed = damages.iter().take_while(|damage| !of_stream(damage)).count();
-        let damage = damages.get(passed).copied();
-        self.frame += skipped;
-        self.damage += passed;
+        let next = self.frames.peek().map(|at| self.reader.frames[*at]);
+        let damage = self.damages.peek().map(|at| self.reader.damages[*at]);
         if let Some(damage) = damage
             && next.is_none_or(|frame| damage.offset < frame.offset)
         {
-            self.damage += 1;
+            self.damages.next();
             return Ok(Some(Step::Damaged(self.lose(damage))));
         }
         let Some(info) = next else { return Ok(None) };
@@ -277,7 +306,7 @@ impl<R: Read + Seek> Walk<'_, R> {
             *expected = sequence;
             return Ok(Some(Step::Missing(info.stream, missing)));
         }
-        self.frame += 1;
+        self.frames.next();
         let frame = Some((info.stream, info.sequence));
         if *expected > sequence {
             let cause = Cause::OutOfOrder;

@@ -10,8 +10,9 @@ use super::programs::{PERIOD, computing, talking};
 use super::{Owned, any_record};
 use crate::{
     Address, Cause, Damage, FrameInfo, HEADER_BYTES, Kind, SpoolError, SpoolReader, SpoolWriter,
-    Step, Stream,
+    Step, Stream, Walk,
 };
+use plimsoll_sys::posix_clocks::thread_cpu_ns;
 
 /// Content of a frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -161,6 +162,31 @@ fn one_stream_is_read_alone() {
         sequences.push(frame.info.sequence);
     }
     assert_eq!(sequences, [0, 1, 2]);
+}
+
+#[test]
+fn all_streams_are_read_one_by_one_in_linear_time() {
+    let mut file = Vec::new();
+    let mut writer = SpoolWriter::new(&mut file).unwrap();
+    let streams = 0..5000u32;
+    streams.clone().for_each(|number| writer.meta(number, &json!(number)).unwrap());
+    writer.finish().unwrap();
+    let mut reader = SpoolReader::new(Cursor::new(&file)).unwrap();
+    let count = |mut walk: Walk<'_, _>| {
+        let mut frames = 0;
+        while let Some(step) = walk.next().unwrap() {
+            frames += u32::from(matches!(step, Step::Frame(_)));
+        }
+        frames
+    };
+    let begin = thread_cpu_ns();
+    assert_eq!(count(reader.walk()), streams.end);
+    let middle = thread_cpu_ns();
+    for number in streams {
+        assert_eq!(count(reader.walk_stream(Stream { kind: Kind::Meta, number })), 1);
+    }
+    let (at_once, one_by_one) = (middle - begin, thread_cpu_ns() - middle);
+    assert!(one_by_one < 8 * at_once, "{one_by_one} ns, not {at_once} ns");
 }
 
 #[test]
