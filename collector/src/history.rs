@@ -10,13 +10,11 @@ use std::time::Duration;
 use plimsoll_calls::{CallClass, CallId};
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 use plimsoll_wire::clock_anchor::Anchor;
-use plimsoll_wire::lengths::{self, LengthOf};
-use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::Record;
 use plimsoll_wire::segment::ClockKind;
-use plimsoll_wire::teams::{PathKey, TaskTotals};
+use plimsoll_wire::teams::PathKey;
 
-use crate::address_table::{Addresses, Detail};
+use crate::address_table::Addresses;
 use crate::clock_rate::{Rate, Timeline};
 use crate::concurrency::Concurrency;
 use crate::event_counts::ProcessEvents;
@@ -31,7 +29,7 @@ use crate::profile::{
 };
 use crate::raw_tree::{ROOT, RawId, Tree};
 use crate::referenced_addresses;
-use crate::region_values::{RegionPlace, RegionValues};
+use crate::region_values::RegionValues;
 use crate::replay::Replay;
 use crate::replay_target::{CorruptStream, ReplayTarget, Window};
 use crate::resolved_profile::FinishedRun;
@@ -269,58 +267,9 @@ impl History {
         setting: &Setting<'_>,
         structures: &mut Structures,
     ) {
-        if !thread.replay.ended() {
-            for (slot, count, sum, bytes) in &last.tallies {
-                let unknown = thread.replay.tally(*slot, *count, *sum, *bytes).is_err();
-                self.counts.lost += u64::from(unknown);
-            }
-            for (slot, messages) in &last.partners {
-                let node = thread.replay.slot(*slot);
-                self.counts.lost += u64::from(node.is_none());
-                if let Some(node) = node {
-                    self.partners.add(node, &(*messages).into());
-                }
-            }
-            for totals in last.tasks.iter().filter_map(|it| TaskTotals::of_numbers(*it)) {
-                self.addresses.kind(totals.function, Detail::Structure, setting.tables);
-                self.regions.add_task(&totals);
-            }
-            for (slot, totals) in
-                last.lock_waits.iter().filter_map(|it| LockWaitTotals::of_numbers(*it))
-            {
-                let node = thread.replay.slot(slot);
-                self.counts.lost += u64::from(node.is_none());
-                if let Some(node) = node {
-                    self.regions
-                        .add_lock_wait(RegionPlace { node, is_main: thread.is_main }, &totals);
-                }
-            }
-            for region in &last.regions {
-                let (slot, totals) = region.totals();
-                let Some(node) = thread.replay.slot(slot) else {
-                    self.counts.lost += 1;
-                    continue;
-                };
-                let place = RegionPlace { node, is_main: thread.is_main };
-                self.addresses.kind(totals.function, Detail::Structure, setting.tables);
-                self.regions.add(place, &totals);
-                for (number, share) in region.shares() {
-                    self.regions.add_share(place, number, &share);
-                }
-            }
-            for (of, length) in last.lengths.iter().filter_map(|it| lengths::of_numbers(*it)) {
-                match of {
-                    LengthOf::Task(function) => self.regions.add_task_length(function, length),
-                    LengthOf::Region(slot) => {
-                        let Some(node) = thread.replay.slot(slot) else { continue };
-                        let place = RegionPlace { node, is_main: thread.is_main };
-                        self.regions.add_region_length(place, length);
-                    }
-                }
-            }
-        }
         let (replay, mut target) = self.target(thread, setting, structures);
-        replay.close(end, last.open, &mut target);
+        let lost = replay.close(end, last, &mut target);
+        self.counts.lost += lost;
         let end = thread.replay.booked().unwrap_or(end);
         if thread.is_main {
             self.main_end = thread.replay.booked();

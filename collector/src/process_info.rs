@@ -1,9 +1,11 @@
 //! Values that processes and threads provide outside their records.
 
+use std::iter::once;
+
 use plimsoll_wire::increments::MAX_EVENTS;
 use plimsoll_wire::lengths;
 use plimsoll_wire::lock_waits::LockWaitTotals;
-use plimsoll_wire::record::PartnerMessages;
+use plimsoll_wire::record::{PartnerMessages, Record};
 use plimsoll_wire::teams::{
     MAX_SHARES, RegionCounters, RegionEntry, RegionTotals, ShareTotals, TaskTotals,
 };
@@ -43,6 +45,26 @@ pub(crate) struct FinalThreadState {
     pub(crate) counters: ThreadCounters,
 }
 
+impl FinalThreadState {
+    /// Returns the records that the thread would have written next.
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'static>> + '_ {
+        let tallies = self.tallies.iter().map(|it| {
+            let (slot, count, sum, bytes) = *it;
+            Record::Tally { slot, count, sum, bytes }
+        });
+        let partners = self.partners.iter();
+        let partners = partners.map(|&(slot, it)| Record::Partner { slot, messages: it.into() });
+        let tasks = self.tasks.iter().filter_map(|it| TaskTotals::of_numbers(*it));
+        let tasks = tasks.map(|totals| Record::Task { totals });
+        let lock_waits = self.lock_waits.iter().filter_map(|it| LockWaitTotals::of_numbers(*it));
+        let lock_waits = lock_waits.map(|(slot, totals)| Record::LockWait { slot, totals });
+        let regions = self.regions.iter().flat_map(RegionCounts::records);
+        let lengths = self.lengths.iter().filter_map(|it| lengths::of_numbers(*it));
+        let lengths = lengths.map(|(of, length)| Record::Length { of, length });
+        tallies.chain(partners).chain(tasks).chain(lock_waits).chain(regions).chain(lengths)
+    }
+}
+
 /// [`PartnerMessages`] in the format of the spool: partner, messages sent, their bytes, messages
 /// received, wait time in stamps.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -74,17 +96,14 @@ impl RegionCounts {
         Some(Self(totals.numbers(slot), shares.collect()))
     }
 
-    /// Returns the slot and the totals of the region.
-    pub(crate) fn totals(&self) -> (u32, RegionTotals) {
-        RegionTotals::of_numbers(self.0).unwrap_or_default()
-    }
-
-    /// Returns the thread numbers and totals of the shares.
-    pub(crate) fn shares(&self) -> impl Iterator<Item = (u32, ShareTotals)> + '_ {
-        self.1.iter().filter_map(|numbers| {
+    /// Returns the records of the region and of its shares.
+    fn records(&self) -> impl Iterator<Item = Record<'static>> + '_ {
+        let (slot, totals) = RegionTotals::of_numbers(self.0).unwrap_or_default();
+        let share = move |numbers: &[u64; ShareTotals::NUMBERS]| {
             let (_, number, totals) = ShareTotals::of_numbers(*numbers)?;
-            Some((number, totals))
-        })
+            Some(Record::Share { slot, number, totals })
+        };
+        once(Record::Region { slot, totals }).chain(self.1.iter().filter_map(share))
     }
 }
 

@@ -17,6 +17,7 @@ use plimsoll_wire::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
 use plimsoll_wire::segment::MAX_SLOTS;
 
 use crate::event_counts::Uncharged;
+use crate::process_info::FinalThreadState;
 use crate::profile::LONG_CALL_NS;
 use crate::raw_tree::{ROOT, RawId};
 use crate::region_values::RegionPlace;
@@ -96,11 +97,6 @@ impl Replay {
     /// Returns the stamp up to which the thread's time has been attributed.
     pub(crate) fn booked(&self) -> Option<u64> {
         self.booked
-    }
-
-    /// Returns whether the thread's last record was read.
-    pub(crate) fn ended(&self) -> bool {
-        self.ended
     }
 
     /// Forgets the stack, and ignores all records until the producer sends a whole one again.
@@ -237,18 +233,12 @@ impl Replay {
     }
 
     /// Returns the context of a slot.
-    pub(crate) fn slot(&self, slot: u32) -> Option<RawId> {
+    fn slot(&self, slot: u32) -> Option<RawId> {
         Some(self.slots.get(slot as usize).copied().flatten()?.node)
     }
 
     /// Calls through a slot that lie in the interval that is open.
-    pub(crate) fn tally(
-        &mut self,
-        slot: u32,
-        count: u64,
-        sum: u64,
-        bytes: u64,
-    ) -> Result<(), CorruptStream> {
+    fn tally(&mut self, slot: u32, count: u64, sum: u64, bytes: u64) -> Result<(), CorruptStream> {
         let path = self.slots.get(slot as usize).copied().flatten().ok_or(CorruptStream)?;
         // The time of a call that the tree cannot hold stays with the context that it holds.
         let count = if path.clipped == 0 { count } else { 0 };
@@ -256,41 +246,51 @@ impl Replay {
         Ok(())
     }
 
-    /// Accounts for what is still open when the run ends at `end`: work up to the entry of the
-    /// wrapped call that is open (its slot and the stamp of its entry), if one is, and that call.
+    /// Accounts for what is in no record when the run ends at `end`: the counters in `last`, work
+    /// up to the entry of the wrapped call that is open, if one is, and that call. Returns the
+    /// number of counters that are lost because their slots are unknown.
     pub(crate) fn close(
         &mut self,
         end: u64,
-        open: Option<(u32, u64)>,
+        last: &FinalThreadState,
         target: &mut ReplayTarget<'_>,
-    ) {
+    ) -> u64 {
         if self.ended {
-            return;
+            return 0;
         }
+        let mut lost = 0;
+        for record in last.records() {
+            // Shares and durations are lost with their region, which is counted.
+            let is_detail = matches!(record, Record::Share { .. } | Record::Length { .. });
+            let unknown = self.replay(&record, target).is_err();
+            lost += u64::from(unknown && !is_detail);
+        }
+        let open = last.open;
         let path = open.and_then(|(slot, _)| self.slots.get(slot as usize).copied().flatten());
         let duration = match (path, open) {
             (Some(_), Some((_, entry))) => end.saturating_sub(entry),
             _ => 0,
         };
-        let last = self.place;
+        let place = self.place;
         let from = self.since(end, target);
         target.events.begin();
         let parts = self.pass(end, duration, target);
         match path {
             Some(path) => {
-                let common = last.common(path, target.tree);
+                let common = place.common(path, target.tree);
                 let entry = end.saturating_sub(duration);
                 target.set_stack(path.node, common, false, (from, entry, entry));
-                self.work_before(&parts, None, last.between(path, common, target.tree), target);
+                self.work_before(&parts, None, place.between(path, common, target.tree), target);
                 target.spend_inside(path.node, parts.inside, parts.call);
             }
             None => {
-                let context = target.tree.outside_calls(last.node);
+                let context = target.tree.outside_calls(place.node);
                 self.work_before(&parts, None, (context, context), target);
             }
         }
         target.events.settle(&std::mem::take(&mut self.uncharged));
         self.ended = true;
+        lost
     }
 
     fn sample(
