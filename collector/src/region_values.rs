@@ -61,11 +61,15 @@ pub(crate) struct TaskValue {
 }
 
 impl RegionValues {
+    /// Adds the context of a call that makes regions from the path of this name.
+    pub(crate) fn add_caller(&mut self, path: PathKey, node: RawId) {
+        if self.callers.len() < MAX_VALUES {
+            self.callers.entry(path).or_insert(node);
+        }
+    }
+
     /// Adds instances of a region.
     pub(crate) fn add(&mut self, place: RegionPlace, totals: &RegionTotals) {
-        if self.callers.len() < MAX_VALUES {
-            self.callers.entry(totals.path).or_insert(place.node);
-        }
         if self.values.len() >= MAX_VALUES && !self.values.contains_key(&place) {
             self.unmeasured = self.unmeasured.saturating_add(totals.instances);
             return;
@@ -202,6 +206,7 @@ mod tests {
             max_work: 10,
             ..RegionTotals::default()
         };
+        values.add_caller(totals.path, place.node);
         values.add(place, &totals);
         values.add(place, &RegionTotals { threads: 4, instances: 1, ..totals });
         values.add(RegionPlace { is_main: false, ..place }, &totals);
@@ -232,6 +237,7 @@ mod tests {
                 instances: 1,
                 ..RegionTotals::default()
             };
+            values.add_caller(totals.path, node);
             values.add(RegionPlace { node, is_main: true }, &totals);
         }
         let kept: u64 = values.sorted().iter().map(|(_, value)| value.totals.instances).sum();

@@ -9,6 +9,7 @@
 //! paths around it, and apportioned when the whole phase is known.
 
 mod intervals;
+mod unstamped;
 
 use plimsoll_calls::CallId;
 use plimsoll_calls::requests::may_complete;
@@ -25,6 +26,7 @@ use crate::replay_target::{CompletedSync, CorruptStream, ReplayTarget};
 use crate::stack_position::{NOWHERE, StackPosition};
 
 use intervals::Tallied;
+use unstamped::Unstamped;
 
 /// The state of one thread's stream.
 pub(crate) struct Replay {
@@ -40,6 +42,8 @@ pub(crate) struct Replay {
     /// of them is announced, since many threads make no such calls.
     slots: Vec<Option<StackPosition>>,
     tallied: Vec<Tallied>,
+    /// Records without a stamp since the last timed record.
+    unstamped: Vec<Unstamped>,
     /// Increments of perf events in the interval that is open.
     uncharged: Uncharged,
     /// Context of the last sample, if it was outside wrapped calls and in this phase.
@@ -68,6 +72,7 @@ impl Replay {
             root: ROOT,
             slots: Vec::new(),
             tallied: Vec::new(),
+            unstamped: Vec::new(),
             uncharged: Uncharged::default(),
             sampled: None,
             after_sample: false,
@@ -157,35 +162,33 @@ impl Replay {
             }
             Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,
             Record::Partner { slot, messages } => {
-                target.partners.add(self.slot(slot).ok_or(CorruptStream)?, &messages);
+                self.hold(Unstamped::Partner(self.context(slot)?, messages), target);
             }
             Record::Counts { in_call, counts } => self.uncharged.add(in_call, &counts),
             Record::Message { slot, message } => {
-                target.exemplars.offer(self.slot(slot).ok_or(CorruptStream)?, &message);
+                self.hold(Unstamped::Message(self.context(slot)?, message), target);
             }
             Record::Region { slot, totals } => {
                 let place = self.region(slot, target)?;
-                target.name_function(totals.function);
-                target.regions.add(place, &totals);
+                // The path stays on stacks, also if the region lies before the run.
+                target.regions.add_caller(totals.path, place.node);
+                self.hold(Unstamped::Region(place, totals), target);
             }
             Record::Share { slot, number, totals } => {
                 let place = self.region(slot, target)?;
-                target.regions.add_share(place, number, &totals);
+                self.hold(Unstamped::Share(place, number, totals), target);
             }
-            Record::Task { totals } => {
-                target.name_function(totals.function);
-                target.regions.add_task(&totals);
-            }
+            Record::Task { totals } => self.hold(Unstamped::Task(totals), target),
             Record::Length { of: LengthOf::Task(function), length } => {
-                target.regions.add_task_length(function, length);
+                self.hold(Unstamped::TaskLength(function, length), target);
             }
             Record::Length { of: LengthOf::Region(slot), length } => {
                 let place = self.region(slot, target)?;
-                target.regions.add_region_length(place, length);
+                self.hold(Unstamped::RegionLength(place, length), target);
             }
             Record::LockWait { slot, totals } => {
                 let place = self.region(slot, target)?;
-                target.regions.add_lock_wait(place, &totals);
+                self.hold(Unstamped::LockWait(place, totals), target);
             }
             Record::Graft { path } => {
                 self.root = target.tree.root_in(path);
@@ -228,13 +231,13 @@ impl Replay {
 
     /// The place of the regions that are made, or of the waits, by calls through a slot.
     fn region(&self, slot: u32, target: &ReplayTarget<'_>) -> Result<RegionPlace, CorruptStream> {
-        let node = self.slot(slot).ok_or(CorruptStream)?;
-        Ok(RegionPlace { node, is_main: target.is_main })
+        Ok(RegionPlace { node: self.context(slot)?, is_main: target.is_main })
     }
 
     /// Returns the context of a slot.
-    fn slot(&self, slot: u32) -> Option<RawId> {
-        Some(self.slots.get(slot as usize).copied().flatten()?.node)
+    fn context(&self, slot: u32) -> Result<RawId, CorruptStream> {
+        let path = self.slots.get(slot as usize).copied().flatten();
+        Ok(path.ok_or(CorruptStream)?.node)
     }
 
     /// Calls through a slot that lie in the interval that is open.

@@ -31,8 +31,9 @@ pub(super) struct Parts {
 
 impl Replay {
     /// Closes the interval that ends at `now` with a wrapped call open in its last `duration`:
-    /// attributes the tallied calls, and returns the rest.
+    /// attributes the tallied calls and the records without a stamp, and returns the rest.
     pub(super) fn pass(&mut self, now: u64, duration: u64, target: &mut ReplayTarget<'_>) -> Parts {
+        self.add_unstamped(now, target);
         let window = target.window;
         let booked = self.booked.unwrap_or(now);
         self.booked = Some(now.min(window.end).max(booked));

@@ -1,12 +1,15 @@
 //! Parallel regions: their totals, and where the work of the threads of a team hangs.
 
+use std::sync::atomic::Ordering;
+
 use plimsoll_wire::lengths::{LengthCount, LengthOf, bucket_of};
 use plimsoll_wire::lock_waits::LockWaitTotals;
 use plimsoll_wire::record::{Record, STAMP_SHIFT};
 use plimsoll_wire::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
-use super::{collect, path};
+use super::{collect, path, spool};
+use crate::{Collector, Options};
 
 const PATH: PathKey = PathKey(0x1234_5678_9abc);
 
@@ -156,8 +159,8 @@ fn regions_that_are_in_no_record_yet_are_read_from_the_table() {
     area.regions[0].add(2, ticks(50), ticks(60), ticks(40));
     let share = ShareTotals { count: 1, work: ticks(40), ..ShareTotals::default() };
     area.regions[0].add_share(0, &share);
-    area.thread.regions.store(1, std::sync::atomic::Ordering::Release);
-    area.thread.unmeasured_regions.store(2, std::sync::atomic::Ordering::Release);
+    area.thread.regions.store(1, Ordering::Release);
+    area.thread.unmeasured_regions.store(2, Ordering::Release);
     subject.end_at(BEGIN + 150);
     let openmp = collect(&subject).openmp;
     let [region] = &openmp.regions[..] else { panic!("{openmp:#?}") };
@@ -166,6 +169,36 @@ fn regions_that_are_in_no_record_yet_are_read_from_the_table() {
     assert_eq!(region.shares[0].work_ns / STAMP_NS, 40);
     let median = region.lengths.median_ns().expect("there is one instance") / STAMP_NS;
     assert!((43..=57).contains(&median), "{median} stamps, not 50");
+}
+
+#[test]
+fn regions_before_the_run_are_in_no_profile() {
+    // The rings are read before the begin of the run is known, or after it.
+    for is_read_before in [true, false] {
+        let mut subject = Subject::new(1 << 14);
+        let code = code(&mut subject);
+        let collector = Collector::new(Options::default());
+        let spool = spool(&collector);
+        let key = subject.attach(&collector).unwrap();
+        let mut w = subject.writer(0);
+        w.slot(3, &[code.main, code.call]);
+        let task = TaskTotals { function: code.work, count: 7, work: 21, longest: 5 };
+        for now in [BEGIN + 100, BEGIN + 300] {
+            w.put(&Record::Region { slot: 3, totals: totals(code.outlined) });
+            w.put(&Record::Task { totals: task });
+            w.sample(now, &[code.main]);
+            if is_read_before && now < BEGIN + 200 {
+                collector.round();
+            }
+            subject.header().begin_stamp.store(BEGIN + 200, Ordering::Release);
+        }
+        subject.end_at(BEGIN + 400);
+        let profile = collector.finish(key).unwrap();
+        assert_eq!(spool.digest(&collector), profile);
+        let [region] = &profile.openmp.regions[..] else { panic!("{:#?}", profile.openmp) };
+        let [task] = &profile.openmp.tasks[..] else { panic!("{:#?}", profile.openmp) };
+        assert_eq!((region.instances, task.count), (5, 7));
+    }
 }
 
 #[test]
@@ -204,7 +237,7 @@ fn waits_for_a_lock_know_the_context_of_the_call_that_has_it() {
     w.exit(BEGIN + 60, 1, 60, None);
     let area = subject.area(1);
     assert!(area.lock_waits[3].add(1, own, 30 << plimsoll_wire::record::STAMP_SHIFT));
-    area.thread.lock_waits.store(1, std::sync::atomic::Ordering::Release);
+    area.thread.lock_waits.store(1, Ordering::Release);
     subject.end_at(BEGIN + 150);
     let profile = collect(&subject);
     let mut waits: Vec<_> = profile
