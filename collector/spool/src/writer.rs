@@ -70,7 +70,7 @@ pub struct SpoolWriter<W: Write> {
     unwritten: Vec<Unwritten>,
     /// Offset in the file of the end of `frames`.
     offset: u64,
-    /// Number of the next frame of each stream.
+    /// Number of the next frame of each stream, without those of ended threads.
     sequences: BTreeMap<Stream, u32>,
     threads: FxHashMap<u32, Thread>,
     index: Index,
@@ -164,11 +164,12 @@ impl<W: Write> SpoolWriter<W> {
     }
 
     /// Begins the records of a thread with ticks `period` stamps apart. Without this call, ticks
-    /// are never merged. Another thread may have used the stream before.
+    /// are never merged. The stream must be new.
     pub fn begin(&mut self, stream: u32, period: u64) {
-        self.end(stream);
         if self.error.is_none() {
-            self.threads.insert(stream, Thread::new(Some(period), self.checkpoint));
+            let thread = Thread::new(Some(period), self.checkpoint);
+            let earlier = self.threads.insert(stream, thread);
+            debug_assert!(earlier.is_none(), "a stream has the records of one thread");
         }
     }
 
@@ -200,12 +201,14 @@ impl<W: Write> SpoolWriter<W> {
         self.put(Stream { kind: Kind::Ring, number: stream }, 1, 0);
     }
 
-    /// Ends the records of a thread: adds its held records as a frame and frees its memory.
+    /// Ends the records of a thread: adds its held records as a frame and frees its memory. The
+    /// stream must not be used again, because its frames would be numbered anew.
     pub fn end(&mut self, stream: u32) {
         if let Some(thread) = self.threads.get_mut(&stream) {
             self.counts.lost += thread.release();
             self.close(stream);
             self.threads.remove(&stream);
+            self.sequences.remove(&Stream { kind: Kind::Records, number: stream });
         }
     }
 
@@ -398,5 +401,21 @@ impl<W: Write> SpoolWriter<W> {
             self.counts.lost += builder.records() - builder.prelude() + builder.merged();
             thread.thinning.release(|_, merged| self.counts.lost += merged + 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_threads_take_no_memory() {
+        let mut writer = SpoolWriter::new(io::sink()).unwrap();
+        for stream in 0..100 {
+            writer.begin(stream, 100);
+            writer.record(stream, &Record::Lost { records: 1 });
+            writer.end(stream);
+        }
+        assert!(writer.threads.is_empty() && writer.sequences.is_empty());
     }
 }
