@@ -202,11 +202,13 @@ impl<R: Read + Seek> Digest<R> {
         let mut history = History::new(status.begin, &options);
         history.capture(wanted);
         process.names.iter().for_each(|name| history.learn(name));
+        // A communicating thread that began when the spool was full is not in it.
+        let main = status.main.filter(|stream| process.threads.contains_key(stream));
         let (mut threads, mut booked) = (Vec::new(), status.read);
         for (stream, meta) in &process.threads {
             let replay = Replay::new(meta.born);
             let mut thread = history.thread(meta.routine, PathKey(meta.origin), replay, &tables);
-            if status.main == Some(*stream) {
+            if main == Some(*stream) {
                 history.make_main(&mut thread);
             }
             self.replay_thread(*stream, &mut thread, &mut history, &setting, progress)?;
@@ -228,7 +230,7 @@ impl<R: Read + Seek> Digest<R> {
             let last = living.get(stream).copied().unwrap_or(&nothing);
             history.close(thread, last, end, &setting, &mut self.structures);
         }
-        history.finish(status.main.is_some(), end, &tables);
+        history.finish(main.is_some(), end, &tables);
         history.name_used(&tables, &mut self.structures);
         history.drop_given_up(&self.structures);
         // The number of threads in the run cannot be derived from their records alone.

@@ -12,6 +12,8 @@ mod keep;
 pub(crate) mod meta;
 mod process_tables;
 mod sink;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -94,8 +96,9 @@ pub(crate) struct Spooling {
     budget: Budget,
     flushed: Instant,
     settled: Instant,
-    /// Set when the budget is used up or no file could be created: records are refused.
-    full: bool,
+    /// Number of threads recorded when the budget was used up or no file could be created: records
+    /// and later threads are refused. `None` until then.
+    full: Option<u32>,
     refused: u64,
     trouble: Option<String>,
 }
@@ -125,7 +128,7 @@ impl Spooling {
             budget: Budget::new(limit_bytes),
             flushed: now,
             settled: now,
-            full: false,
+            full: None,
             refused: 0,
             trouble: None,
         })
@@ -167,6 +170,9 @@ impl Spooling {
 
     /// Records addresses of a process with consecutive ids from `first` on.
     pub(crate) fn addresses(&mut self, process: u32, first: u32, addresses: &[Address]) {
+        if self.full.is_some() {
+            return;
+        }
         let calls = addresses.iter().map(|address| address.value).filter(|value| *value != 0);
         for id in calls.filter(|value| *value < FIRST_CODE_ADDRESS) {
             if let (Some(call), true) = (call(id as CallId), self.calls.insert(id as CallId)) {
@@ -190,6 +196,9 @@ impl Spooling {
     ) -> u32 {
         let records = self.threads;
         self.threads += 1;
+        if self.full.is_some() {
+            return records;
+        }
         let origin = origin.0;
         self.both(&Meta::Thread(ThreadMeta { process, records, routine, origin, born }));
         counted(|| self.spool.begin(records, period));
@@ -200,7 +209,7 @@ impl Spooling {
     /// also goes to [`Spooling::record`]. Empty `bytes` mean that the stream is to be read from its
     /// next whole stack on.
     pub(crate) fn ring(&mut self, stream: u32, bytes: &[u8]) {
-        if !self.full {
+        if self.full.is_none() {
             counted(|| self.journal.ring(stream, bytes));
         }
     }
@@ -214,7 +223,7 @@ impl Spooling {
     /// Adds a record of a thread to the spool, or counts it as refused if the spool is full.
     #[inline]
     pub(crate) fn record(&mut self, stream: u32, record: &Record<'_>) {
-        if self.full {
+        if self.full.is_some() {
             self.refused += 1;
             return;
         }
@@ -223,6 +232,9 @@ impl Spooling {
 
     /// Records the end of a thread, or of its process.
     pub(crate) fn end_thread(&mut self, end: ThreadEnd) {
+        if self.full.is_some_and(|threads| end.records >= threads) {
+            return;
+        }
         counted(|| self.spool.end(end.records));
         self.both(&Meta::ThreadEnd(Box::new(end)));
     }
@@ -252,10 +264,10 @@ impl Spooling {
 
     fn write_out(&mut self, read: bool) {
         self.flushed = Instant::now();
-        if self.full {
+        self.open();
+        if self.full.is_some() {
             return;
         }
-        self.open();
         self.tell_tables();
         let statuses = self.statuses();
         report(&mut self.trouble, self.journal.meta(meta::STREAM, &statuses));
@@ -320,7 +332,12 @@ impl Spooling {
             }
             Err(error) => {
                 self.trouble = Some(error.to_string());
-                self.full = true;
+                self.full = Some(0);
+                for writer in [&mut self.spool, &mut self.journal] {
+                    // An error of the sink: the writer drops what it holds, and all that follows.
+                    *writer.sink_mut() = Sink::Missing;
+                    writer.flush();
+                }
             }
         }
     }
@@ -396,7 +413,7 @@ impl Spooling {
             self.record(stream, &Record::Lost { records: 0 });
         }
         self.settle();
-        self.full = true;
+        self.full = Some(self.threads);
         self.trouble.get_or_insert_with(|| self.budget.exhausted());
     }
 

@@ -14,6 +14,8 @@ use plimsoll_sys::own_files;
 pub(crate) enum Sink {
     Memory(Vec<u8>),
     File(OwnFile),
+    /// No file could be created: writes fail.
+    Missing,
 }
 
 /// A file, and how to open it again.
@@ -44,11 +46,15 @@ impl Write for Sink {
         match self {
             Self::Memory(held) => held.write(bytes),
             Self::File(own) => own.own()?.write(bytes),
+            Self::Missing => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Memory(_) | Self::File(_) => Ok(()),
+            Self::Missing => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 }
 
@@ -57,6 +63,7 @@ impl plimsoll_spool::Restart for Sink {
         match self {
             Self::Memory(held) => held.clear(),
             Self::File(own) => own.own()?.get()?.set_len(0)?,
+            Self::Missing => {}
         }
         Ok(())
     }
