@@ -247,7 +247,7 @@ impl Process {
     ) {
         let window = self.window();
         let setting = setting(&self.segment, window);
-        let last = final_state(area);
+        let last = final_state(area, self.history.is_unfollowed(&reader.thread));
         self.history.close(&mut reader.thread, &last, end, &setting, &mut scratch.structures);
         if let (Some(spool), Some(records)) = (scratch.spool.as_mut(), reader.stream) {
             spool.end_thread(ThreadEnd { records, end, last });
@@ -394,7 +394,7 @@ fn rate(segment: &Segment) -> Rate {
 }
 
 /// Reads the counters in a thread's area that are not part of its stream.
-pub(crate) fn final_state(area: &Area) -> FinalThreadState {
+pub(crate) fn final_state(area: &Area, is_unfollowed: bool) -> FinalThreadState {
     let thread = area.thread();
     let tallies = area.slots().iter().zip(0..).filter_map(|(counters, slot)| {
         let count = counters.count.load(Ordering::Relaxed);
@@ -434,6 +434,7 @@ pub(crate) fn final_state(area: &Area) -> FinalThreadState {
         lengths: lengths.collect(),
         lock_waits: lock_waits.map(|(slot, totals)| totals.numbers(slot)).collect(),
         open: open.map(|slot| (slot, value(&thread.open_stamp))),
+        is_unfollowed,
         counters: ThreadCounters {
             samples: value(&thread.samples),
             lost: value(&thread.lost),

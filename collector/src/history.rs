@@ -211,6 +211,16 @@ impl History {
         self.temporal_trees.make_main(&mut thread.temporal_tree);
     }
 
+    /// Returns whether the thread has no temporal context tree, because too many others had one.
+    pub(crate) fn is_unfollowed(&self, thread: &ThreadHistory) -> bool {
+        self.temporal_trees.is_unfollowed(&thread.temporal_tree)
+    }
+
+    /// Drops the temporal context tree of a thread that had none when its records were collected.
+    pub(crate) fn unfollow(&mut self, thread: &mut ThreadHistory) {
+        self.temporal_trees.unfollow(&mut thread.temporal_tree);
+    }
+
     /// Applies one record of a thread.
     pub(crate) fn apply(
         &mut self,

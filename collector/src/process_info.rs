@@ -41,6 +41,9 @@ pub(crate) struct FinalThreadState {
     /// Slot of the open wrapped call and the stamp of its entry; `None` if no call is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) open: Option<(u32, u64)>,
+    /// Set if the thread had no temporal context tree, because too many others had one.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) is_unfollowed: bool,
     /// Counters of the thread.
     pub(crate) counters: ThreadCounters,
 }
@@ -137,6 +140,10 @@ pub(crate) struct ThreadCounters {
     /// Instances of parallel regions that could not be measured.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) unmeasured_regions: u64,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(count: &u64) -> bool {

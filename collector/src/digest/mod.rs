@@ -204,6 +204,8 @@ impl<R: Read + Seek> Digest<R> {
         process.names.iter().for_each(|name| history.learn(name));
         // A communicating thread that began when the spool was full is not in it.
         let main = status.main.filter(|stream| process.threads.contains_key(stream));
+        let living: BTreeMap<u32, &FinalThreadState> =
+            status.living.iter().map(|(stream, last)| (*stream, last)).collect();
         let (mut threads, mut booked) = (Vec::new(), status.read);
         for (stream, meta) in &process.threads {
             let replay = Replay::new(meta.born);
@@ -211,11 +213,16 @@ impl<R: Read + Seek> Digest<R> {
             if main == Some(*stream) {
                 history.make_main(&mut thread);
             }
+            let ended = process.ends.get(stream);
+            let last = ended.map(|ended| &ended.last).or(living.get(stream).copied());
+            if last.is_some_and(|last| last.is_unfollowed) {
+                history.unfollow(&mut thread);
+            }
             self.replay_thread(*stream, &mut thread, &mut history, &setting, progress)?;
             booked = booked.max(thread.replay.booked().unwrap_or(0));
             // As in the running job, closing an ended thread frees the state that only live threads
             // need.
-            if let Some(ended) = process.ends.get(stream) {
+            if let Some(ended) = ended {
                 let (end, last) = (ended.end, &ended.last);
                 history.close(&mut thread, last, end, &setting, &mut self.structures);
                 continue;
@@ -223,8 +230,6 @@ impl<R: Read + Seek> Digest<R> {
             threads.push((*stream, thread));
         }
         let end = known_end.unwrap_or(booked).min(latest_end);
-        let living: BTreeMap<u32, &FinalThreadState> =
-            status.living.iter().map(|(stream, last)| (*stream, last)).collect();
         let nothing = FinalThreadState::default();
         for (stream, thread) in &mut threads {
             let last = living.get(stream).copied().unwrap_or(&nothing);

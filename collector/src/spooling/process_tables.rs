@@ -101,8 +101,11 @@ impl Process {
             spool.function(spool_cursor.process, *module, function);
         }
         let thread_slots = self.thread_slots.iter().flatten();
-        let living = thread_slots
-            .filter_map(|slot| Some((slot.reader.as_ref()?.stream?, final_state(&slot.area))));
+        let living = thread_slots.filter_map(|slot| {
+            let reader = slot.reader.as_ref()?;
+            let is_unfollowed = self.history.is_unfollowed(&reader.thread);
+            Some((reader.stream?, final_state(&slot.area, is_unfollowed)))
+        });
         spool.status(Status {
             process: spool_cursor.process,
             begin: self.history.begin(),

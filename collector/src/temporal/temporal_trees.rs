@@ -44,6 +44,8 @@ pub(crate) struct ThreadTree {
     number: u32,
     /// Value of [`TemporalTrees::runs`] for which the tree is built.
     run: u32,
+    /// Set if there is no tree, because too many other threads had one.
+    is_unfollowed: bool,
     pub(crate) temporal_tree: Option<TemporalTree>,
 }
 
@@ -100,7 +102,8 @@ impl TemporalTrees {
 
     /// Registers a new thread, born at stamp `born` if that is known.
     pub(crate) fn thread(&mut self, born: Option<u64>) -> ThreadTree {
-        let mut thread = ThreadTree { number: self.seen, run: self.runs, temporal_tree: None };
+        let (number, run) = (self.seen, self.runs);
+        let mut thread = ThreadTree { number, run, is_unfollowed: false, temporal_tree: None };
         self.seen += 1;
         if self.are_followed {
             self.follow(&mut thread, false, born);
@@ -123,12 +126,25 @@ impl TemporalTrees {
         }
     }
 
+    /// Returns whether the thread has no tree in this run, because too many others had one.
+    pub(crate) fn is_unfollowed(&self, thread: &ThreadTree) -> bool {
+        thread.is_unfollowed && thread.run == self.runs
+    }
+
+    /// Drops the tree of a thread that had none when its records were collected: a digest, which
+    /// reads one thread after the other, has room for more trees at a time.
+    pub(crate) fn unfollow(&mut self, thread: &mut ThreadTree) {
+        self.followed -= usize::from(thread.temporal_tree.take().is_some());
+        self.unfollowed |= unfollowed::TEMPORAL_TREES;
+    }
+
     fn follow(&mut self, thread: &mut ThreadTree, is_main: bool, since: Option<u64>) {
         let begin = since.map_or(self.begin, |since| since.max(self.begin));
         self.followed -= usize::from(thread.temporal_tree.is_some());
         let is_followed = is_main || self.followed < MAX_TEMPORAL_TREES;
         self.followed += usize::from(is_followed);
         self.unfollowed |= if is_followed { 0 } else { unfollowed::TEMPORAL_TREES };
+        thread.is_unfollowed = !is_followed;
         let part = if is_main { MAIN_MEMORY_DIVISOR } else { OTHERS_MEMORY_DIVISOR };
         thread.run = self.runs;
         thread.temporal_tree = is_followed.then(|| {

@@ -4,6 +4,7 @@ use super::*;
 use crate::profile::{
     Aggregation, ContextTree, Frame, FrameKind, LocationKind, Node, ThreadLocation, ThreadProfile,
 };
+use plimsoll_wire::sync_id::{MAX_TEMPORAL_TREES, unfollowed};
 use subject::BEGIN;
 
 /// Activity of a thread: stamps in `work`, in `more` and in a wrapped call.
@@ -160,6 +161,29 @@ fn a_single_thread_has_its_time_by_bins_of_the_run() {
     let of = |name: &str, bins: usize| vec![name.to_owned(); bins];
     let truth = [of("", 3), of("app+0x2000>app+0x3000", 10), of("app+0x2000>pthread_cond_wait", 5)];
     assert_eq!(shown, truth.concat());
+}
+
+#[test]
+fn a_digest_follows_the_threads_that_were_followed() {
+    let mut subject = Subject::new(1 << 12);
+    let routine = subject.code(0x2000);
+    let collector = Collector::new(Options::default());
+    let spool = spool(&collector);
+    let key = subject.attach(&collector).unwrap();
+    subject.writer(0).sample(BEGIN + 100, &[routine]);
+    let threads = 1..MAX_TEMPORAL_TREES + 4;
+    for index in threads.clone() {
+        subject.begin_thread(index, routine);
+        let mut w = subject.writer(index);
+        w.sample(BEGIN, &[routine]);
+        w.end(BEGIN + 100);
+    }
+    collector.round();
+    threads.for_each(|index| subject.end_thread(index));
+    subject.end_at(BEGIN + 200);
+    let profile = collector.finish(key).unwrap();
+    assert_eq!(profile.collection.unfollowed, unfollowed::TEMPORAL_TREES);
+    assert_eq!(spool.digest(&collector), profile);
 }
 
 #[test]
