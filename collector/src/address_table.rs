@@ -344,6 +344,11 @@ impl Addresses {
         self.named.insert(name.id, named);
     }
 
+    /// Returns the number of names added so far; an id may count more than once.
+    pub(crate) fn names(&self) -> usize {
+        self.order.len()
+    }
+
     /// Returns the names added since the first `known` ones, each id once.
     pub(crate) fn named_since(&self, process: u32, known: usize) -> impl Iterator<Item = NameMeta> {
         let new = self.order.get(known..).unwrap_or_default().iter();

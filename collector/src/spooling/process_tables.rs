@@ -92,10 +92,11 @@ impl Process {
         let Some(mut spool_cursor) = self.spool_cursor.take() else { return };
         let header = self.segment.process();
         spool_cursor.tables(&self.segment, header.addresses.load(Ordering::Acquire), spool);
-        for name in self.history.addresses().named_since(spool_cursor.process, spool_cursor.names) {
-            spool_cursor.names += 1;
+        let addresses = self.history.addresses();
+        for name in addresses.named_since(spool_cursor.process, spool_cursor.names) {
             spool.name(name);
         }
+        spool_cursor.names = addresses.names();
         for (module, function) in self.history.functions_since(spool_cursor.functions) {
             spool_cursor.functions += 1;
             spool.function(spool_cursor.process, *module, function);

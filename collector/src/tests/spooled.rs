@@ -9,8 +9,9 @@ use super::subject::{BEGIN, PERIOD, Subject, Writer};
 use super::{Spool, path, spool, times};
 use crate::digest::{Digest, spools};
 use crate::profile::ProcessProfile;
+use crate::spooling::meta::Meta;
 use crate::{Collector, Options};
-use plimsoll_spool::{Kind, SpoolReader};
+use plimsoll_spool::{Kind, SpoolReader, Step};
 
 /// A process that works in turns, collected and spooled.
 struct Run<'s> {
@@ -256,6 +257,28 @@ fn a_damaged_frame_costs_no_more_than_itself() {
         assert!((turn - PERIOD..=turn + PERIOD).contains(&lost), "{lost} of {all}");
         assert!(profile.collection.lost > 0);
     }
+}
+
+#[test]
+fn each_name_is_written_once() {
+    let subject = subject();
+    let mut run = Run::new(&subject);
+    run.poll_once();
+    // Looks up the symbols of all addresses first, and then their structure.
+    run.collector.conclude(|| ());
+    (0..3).for_each(|_| run.collector.flush_spool(true));
+    let mut reader = SpoolReader::open(&run.spool.folder.path().join("rank0.spool")).unwrap();
+    let (mut walk, mut ids) = (reader.walk(), Vec::new());
+    while let Some(step) = walk.next().unwrap() {
+        let Step::Frame(frame) = step else { panic!("{step:?}") };
+        if frame.info.stream.kind == Kind::Meta
+            && let Meta::Names(names) = frame.meta().unwrap()
+        {
+            ids.extend(names.iter().map(|name| name.id));
+        }
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3]);
 }
 
 #[test]
