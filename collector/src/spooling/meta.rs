@@ -82,9 +82,9 @@ pub(crate) struct ModuleMeta {
 /// spool is read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NameMeta {
-    /// Process of the thread.
+    /// Process of the address.
     pub(crate) process: u32,
-    /// Id of the thread.
+    /// Id of the address in that process.
     pub(crate) id: u32,
     /// The address in its module's file.
     pub(crate) offset: u64,
@@ -119,7 +119,7 @@ pub(crate) struct FunctionMeta {
 /// A thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ThreadMeta {
-    /// Process of the functions.
+    /// Process of the thread.
     pub(crate) process: u32,
     /// Stream of its records.
     pub(crate) records: u32,
