@@ -19,30 +19,48 @@ use plimsoll_summary::{KILLED, RUNNING};
 pub const TEXT_LINES: usize = 40;
 /// Maximum number of lines of the tree in the summary of a run without losses.
 const TREE_LINES: usize = 14;
+/// Minimum number of lines of that tree: the end of the summary is shortened for them.
+const MIN_TREE_LINES: usize = 8;
 /// Maximum number of losses with one line each, where there is no room for more.
 const MAX_BRIEF_LOSSES: usize = 3;
 /// Maximum number of notes shown.
 const MAX_NOTES: usize = 4;
+/// Labels of the paragraphs that the end of the summary has only where there is room for them: the
+/// first ones are left out first.
+const LEFT_OUT_FIRST: [&str; 8] =
+    ["Note", "Patterns", "Regions", "Loops", "Threads", "Counters", "Clusters", "Sampled"];
+/// Column at which the texts at the end of the summary begin.
+const TAIL_INDENT: usize = 11;
 /// Line limit of paragraphs that are never cut off: more than the longest advice has.
 pub(crate) const MAX_PARAGRAPH_LINES: usize = 12;
 
 /// Returns the text summary.
 pub fn text(summary: &Summary) -> String {
     let mut page = head(summary);
+    // The largest loss and the first ones of the others, or the tree, go before the end.
+    let others = summary.losses.len().saturating_sub(1);
+    let reserved = match summary.losses.first() {
+        Some(largest) => block(summary, 1, largest).len() + brief_lines(others),
+        None if summary.tree.nodes.is_empty() => 0,
+        None => 1 + MIN_TREE_LINES,
+    };
     // The end is longest with all losses in it. After this first layout the number of shown losses
     // is known.
-    let room = TEXT_LINES.saturating_sub(tail(summary, summary.losses.len()).len() + 1);
+    let longest = tail(summary, summary.losses.len());
+    let longest = longest.page(TEXT_LINES.saturating_sub(page.len() + reserved + 1));
+    let room = TEXT_LINES.saturating_sub(longest.len() + 1);
     let mut shown = 0;
     if !summary.losses.is_empty() {
         shown = append_losses(&mut page, summary, room);
-        page.truncate(room);
     } else if !summary.tree.nodes.is_empty() {
         page.line("");
         let lines = if has_mpi(summary) { TREE_LINES } else { TEXT_LINES };
-        page.append(tree_text::view(&summary.tree, lines.min(room - page.len())));
+        page.append(tree_text::view(&summary.tree, lines.min(room.saturating_sub(page.len()))));
     }
+    page.truncate(room);
     page.line("");
-    page.append(tail(summary, shown));
+    let end = tail(summary, shown);
+    page.append(end.page(TEXT_LINES - page.len()));
     page.text("")
 }
 
@@ -211,11 +229,7 @@ fn efficiencies(summary: &Summary) -> Vec<String> {
 fn append_losses(page: &mut Page, summary: &Summary, room: usize) -> usize {
     for (index, loss) in summary.losses.iter().enumerate() {
         let block = block(summary, index + 1, loss);
-        let left = summary.losses.len() - index;
-        let reserved = match left - 1 {
-            0 => 0,
-            others => 2 + others.min(MAX_BRIEF_LOSSES),
-        };
+        let reserved = brief_lines(summary.losses.len() - index - 1);
         if index > 0 && page.len() + block.len() + reserved > room {
             append_brief_losses(page, summary, index);
             return index;
@@ -223,6 +237,14 @@ fn append_losses(page: &mut Page, summary: &Summary, room: usize) -> usize {
         page.append(block);
     }
     summary.losses.len()
+}
+
+/// Returns the number of lines that [`append_brief_losses`] appends for `losses` losses.
+fn brief_lines(losses: usize) -> usize {
+    match losses {
+        0 => 0,
+        _ => 2 + losses.min(MAX_BRIEF_LOSSES),
+    }
 }
 
 /// Appends a line for each of the first losses from `shown` on, and the number of the others.
@@ -295,45 +317,86 @@ fn append_path(page: &mut Page, frames: &[Frame]) {
     }
 }
 
-fn tail(summary: &Summary, shown: usize) -> Page {
-    let mut page = Page::new(WIDTH);
+/// Paragraphs at the end of the summary.
+#[derive(Default)]
+struct Tail {
+    /// Each with its label; those without one continue the paragraph before them.
+    paragraphs: Vec<(&'static str, Page)>,
+}
+
+impl Tail {
+    /// Appends a paragraph of at most `most` lines. An empty label continues the paragraph before
+    /// it.
+    fn add(&mut self, label: &'static str, text: &str, most: usize) {
+        let mut page = Page::new(WIDTH);
+        page.paragraph(&format!("{label:TAIL_INDENT$}"), text, most);
+        let before = self.paragraphs.last().map_or("", |(label, _)| *label);
+        self.paragraphs.push((if label.is_empty() { before } else { label }, page));
+    }
+
+    /// Appends paragraphs under one label.
+    fn add_all(&mut self, label: &'static str, texts: &[String], most: usize) {
+        for (index, text) in texts.iter().enumerate() {
+            self.add(if index == 0 { label } else { "" }, text, most);
+        }
+    }
+
+    /// Returns the lines, at most `room` of them as far as leaving out paragraphs with a label in
+    /// [`LEFT_OUT_FIRST`] achieves that. The last line then says which labels lack lines.
+    fn page(mut self, room: usize) -> Page {
+        let mut left_out: Vec<&str> = Vec::new();
+        for label in LEFT_OUT_FIRST {
+            while self.len() + usize::from(!left_out.is_empty()) > room
+                && let Some(last) = self.paragraphs.iter().rposition(|(it, _)| *it == label)
+            {
+                self.paragraphs.remove(last);
+                if left_out.last() != Some(&label) {
+                    left_out.push(label);
+                }
+            }
+        }
+        if !left_out.is_empty() {
+            self.add("Left out", &format!("{}: see the JSON file.", left_out.join(", ")), 1);
+        }
+        let mut page = Page::new(WIDTH);
+        self.paragraphs.into_iter().for_each(|(_, paragraph)| page.append(paragraph));
+        page
+    }
+
+    fn len(&self) -> usize {
+        self.paragraphs.iter().map(|(_, page)| page.len()).sum()
+    }
+}
+
+fn tail(summary: &Summary, shown: usize) -> Tail {
+    let mut tail = Tail::default();
     if shown > 0 {
-        page.paragraph("Run time   ", &run_times(summary, shown), 3);
+        tail.add("Run time", &run_times(summary, shown), 3);
     }
-    for (index, sentence) in hottest(summary).iter().enumerate() {
-        page.paragraph(if index == 0 { "Loops      " } else { "           " }, sentence, 3);
-    }
-    if let Some(clusters) = rank_clusters(summary) {
-        page.paragraph("Clusters   ", &clusters, 3);
-    }
-    if let Some(population) = population(summary) {
-        page.paragraph("Sampled    ", &population, 3);
-    }
+    tail.add_all("Loops", &hottest(summary), 3);
+    tail.add_all("Clusters", rank_clusters(summary).as_slice(), 3);
+    tail.add_all("Sampled", population(summary).as_slice(), 3);
     for pattern in patterns(summary) {
-        page.paragraph("Patterns   ", &pattern, 2);
+        tail.add("Patterns", &pattern, 2);
     }
-    let threads = [thread_clusters(summary), thread_roles(summary)];
-    for (index, sentence) in threads.iter().flatten().enumerate() {
-        page.paragraph(if index == 0 { "Threads    " } else { "           " }, sentence, 3);
-    }
-    for (index, sentence) in regions(summary).iter().enumerate() {
-        page.paragraph(if index == 0 { "Regions    " } else { "           " }, sentence, 2);
-    }
-    if let Some(counters) = counters(summary) {
-        page.paragraph("Counters   ", &counters, 3);
-    }
-    page.paragraph("Measured   ", &measured(summary), 3);
+    let threads: Vec<String> =
+        [thread_clusters(summary), thread_roles(summary)].into_iter().flatten().collect();
+    tail.add_all("Threads", &threads, 3);
+    tail.add_all("Regions", &regions(summary), 2);
+    tail.add_all("Counters", counters(summary).as_slice(), 3);
+    tail.add("Measured", &measured(summary), 3);
     for note in summary.notes.iter().take(MAX_NOTES) {
-        page.paragraph("Note       ", note, 3);
+        tail.add("Note", note, 3);
     }
     if summary.notes.len() > MAX_NOTES {
         let more = counted((summary.notes.len() - MAX_NOTES) as u64, "further note");
-        page.line(&format!("           {more}: see the JSON file."));
+        tail.add("", &format!("{more}: see the JSON file."), 1);
     }
     if !summary.tree.nodes.is_empty() {
-        page.line("More       `plimsoll report --tree FILE.plimsoll.json` shows all call paths.");
+        let all = "`plimsoll report --tree FILE.plimsoll.json` shows all call paths.";
+        tail.add("More", all, 1);
     }
-    page
+    tail
 }
 
 fn run_times(summary: &Summary, shown: usize) -> String {

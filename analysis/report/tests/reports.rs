@@ -214,9 +214,30 @@ fn a_report_with_everything_in_it_still_fits() {
     summary.biclusters = vec![all.biclusters[0].clone(); 9];
     summary.loops = vec![all.loops[0].clone(); 9];
     summary.clusters = all.clusters;
+    (summary.threads, summary.openmp) = (all.threads, all.openmp);
+    summary.openmp.regions = vec![summary.openmp.regions[0].clone(); 9];
+    summary.openmp.regions.iter_mut().for_each(|region| region.elapsed_s = 3000.0);
+    summary.efficiency.openmp = all.efficiency.openmp;
     summary.notes.iter_mut().for_each(|note| *note = note.repeat(30));
-    let lines = text(&summary).lines().count();
-    assert!(lines <= TEXT_LINES, "{lines}");
+    (summary.run.complete, summary.run.ended) = (false, "signal 15".into());
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let fits = |summary: &Summary, verdict: &str| {
+        let report = text(summary);
+        assert!(report.lines().count() <= TEXT_LINES, "{report}");
+        assert!(report.starts_with("stencil, job 4711: "), "{report}");
+        for part in ["INCOMPLETE: ", verdict, "\nMeasured ", "\nMore ", "\nLeft out   Note"] {
+            assert!(report.contains(part), "{part} is not in\n{report}");
+        }
+        report
+    };
+    let report = fits(&summary, "14 losses found. ");
+    assert!(words(&report).contains(&words(&summary.losses[0].advice)), "{report}");
+    for part in ["\n4. Load imbalance", "\n10 smaller losses", "\nRun time "] {
+        assert!(report.contains(part), "{part} is not in\n{report}");
+    }
+    summary.losses.clear();
+    let report = fits(&summary, "No single loss costs more than ");
+    assert!(report.contains("calling context ") && report.contains("  main"), "{report}");
 }
 
 #[test]
