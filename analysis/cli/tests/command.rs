@@ -1,5 +1,6 @@
 //! The `plimsoll` command in a shell.
 
+mod commands;
 #[path = "../../summary/tests/summaries/mod.rs"]
 mod summaries;
 
@@ -10,31 +11,19 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use commands::harmless_library;
 use plimsoll_report::{text, tree};
 use plimsoll_summary::Summary;
 use tempfile::TempDir;
 
 fn plimsoll(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PLIMSOLL_") || name == "LD_PRELOAD" {
-            command.env_remove(name);
-        }
-    }
-    command.args(arguments).stdin(Stdio::null()).env("PLIMSOLL_LIBRARY", harmless_library());
+    let mut command = commands::plimsoll(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(arguments);
     command
 }
 
 fn run(arguments: &[&str]) -> Output {
     plimsoll(arguments).output().unwrap()
-}
-
-/// Returns a library that every program loads anyway: preloading it changes nothing.
-fn harmless_library() -> PathBuf {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let libraries = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
-    let mut libc = libraries.filter(|path| path.contains("/libc.so") || path.contains("/libc-"));
-    libc.next().expect("this test is linked with a C library").into()
 }
 
 fn said(output: &Output) -> (String, String, Option<i32>) {

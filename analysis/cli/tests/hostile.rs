@@ -1,6 +1,7 @@
 //! The `plimsoll` command with hostile names, values and files: it ends at once and prints nothing
 //! that a terminal interprets.
 
+mod commands;
 #[path = "../../summary/tests/summaries/mod.rs"]
 mod summaries;
 
@@ -36,18 +37,8 @@ fn plimsoll(directory: &Path) -> Command {
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_plimsoll")).arg(&path).status();
         assert!(copied.unwrap().success());
     }
-    let mut command = Command::new(path);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PLIMSOLL_") || name == "LD_PRELOAD" {
-            command.env_remove(name);
-        }
-    }
-    command.stdin(Stdio::null()).current_dir(directory);
-    // A library without effect: one that every program loads anyway.
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let mut libraries = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
-    let libc = libraries.find(|path| path.contains("/libc.so") || path.contains("/libc-"));
-    command.env("PLIMSOLL_LIBRARY", libc.unwrap());
+    let mut command = commands::plimsoll(path);
+    command.current_dir(directory);
     command
 }
 
@@ -148,25 +139,30 @@ fn no_name_in_a_summary_reaches_the_terminal_raw() {
     let directory = directory_for_all();
     let path = directory.path().join("x.plimsoll.json");
     let good: Value = serde_json::from_slice(&summaries::imbalance().to_json().unwrap()).unwrap();
-    let long = format!("{HOSTILE}{}", "x".repeat(100_000));
-    for with in [HOSTILE, &long] {
-        // One string at a time, so that a refused one hides no other.
-        for pointer in strings(&good, String::new()) {
-            let mut summary = good.clone();
-            spoil(&mut summary, &pointer, with);
-            fs::write(&path, serde_json::to_vec(&summary).unwrap()).unwrap();
-            for view in [&[][..], &["--tree"]] {
-                let mut command = plimsoll(directory.path());
-                command.arg("report").arg(&path).args(view);
-                assert_fit(&command.output().unwrap(), &pointer);
-            }
+    // One string at a time, so that a refused one hides no other.
+    let report_is_fit = |pointer: &str, with: &str| {
+        let mut summary = good.clone();
+        spoil(&mut summary, pointer, with);
+        fs::write(&path, serde_json::to_vec(&summary).unwrap()).unwrap();
+        for view in [&[][..], &["--tree"]] {
+            let mut command = plimsoll(directory.path());
+            command.arg("report").arg(&path).args(view);
+            assert_fit(&command.output().unwrap(), pointer);
         }
+    };
+    let pointers = strings(&good, String::new());
+    pointers.iter().for_each(|pointer| report_is_fit(pointer, HOSTILE));
+    // A long string of each kind: refused, in the head, in a sentence, in the tree.
+    let long = format!("{HOSTILE}{}", "x".repeat(100_000));
+    for pointer in ["/schema", "/run/executable", "/losses/0/advice", "/tree/frames/0/function"] {
+        assert!(pointers.iter().any(|it| it == pointer), "{pointer}");
+        report_is_fit(pointer, &long);
     }
     // All strings at once that may have any content.
     let mut summary = good.clone();
-    for pointer in strings(&good, String::new()) {
+    for pointer in &pointers {
         let before = summary.clone();
-        spoil(&mut summary, &pointer, HOSTILE);
+        spoil(&mut summary, pointer, HOSTILE);
         if Summary::from_json(&serde_json::to_vec(&summary).unwrap()).is_err() {
             summary = before;
         }
