@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 
 use crate::doctor::TRIAL;
 use plimsoll_export::Format;
+use plimsoll_summary::printable::excerpt;
 use plimsoll_summary::settings::{State, TABLE, Variable, Warning, check};
 
 /// Id of the program and its arguments.
@@ -80,12 +81,15 @@ fn wrapped(help: &str) -> String {
     text
 }
 
-/// Checks a value of an option: wrong values are errors at once. Ignored and replaced values are
-/// reported when the job starts, as for a variable set by hand.
+/// Checks a value of an option: wrong values are errors at once. Replaced values are reported
+/// when the job starts, as for a variable set by hand.
 fn readable(variable: &'static Variable, value: OsString) -> Result<OsString, String> {
     match check(variable, OsStr::new(&value)) {
         Some(Warning::Unreadable { .. }) => Err(format!("expected {}", variable.expected)),
-        _ => Ok(value),
+        Some(Warning::Wrong { reason, .. }) => {
+            Err(format!("{}; expected {}", excerpt(&reason), variable.expected))
+        }
+        Some(Warning::Unknown { .. } | Warning::Replaced { .. }) | None => Ok(value),
     }
 }
 
@@ -241,6 +245,14 @@ mod tests {
     fn wrong_values_say_what_is_expected() {
         let message = error(&["plimsoll", "run", "--period", "4", "--", "true"]);
         assert!(message.contains("such as 4ms"), "{message}");
+        for (option, value, reason) in [
+            ("--counters", "cycels", "`cycels` is not the name of an event"),
+            ("--metrics", "ipc = instructions /", "definitions such as"),
+            ("--trace", "sample:error=90%", "from 0.1% to 50%"),
+        ] {
+            let message = error(&["plimsoll", "run", option, value, "--", "true"]);
+            assert!(message.contains(reason), "{message}");
+        }
         let message = error(&["plimsoll", "run", "--perod", "4ms", "--", "true"]);
         assert!(message.contains("--period"), "{message}");
     }

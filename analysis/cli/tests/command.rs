@@ -102,6 +102,7 @@ fn wrong_usage_ends_with_two() {
     for arguments in [
         &["run"][..],
         &["run", "--period", "soon", "--", "true"],
+        &["run", "--counters", "cycels", "--", "true"],
         &["run", "--no-such-option", "--", "true"],
         &["report"],
         &["report", "x", "--format", "pdf"],
