@@ -22,7 +22,7 @@ use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::Formats;
 
 /// Exit status without a summary.
-const FAILED: u8 = 1;
+pub const FAILED: u8 = 1;
 
 /// Arguments of the command.
 struct Request<'a> {
@@ -39,13 +39,15 @@ struct Request<'a> {
 impl<'a> Request<'a> {
     fn of(matches: &'a ArgMatches) -> Self {
         let folder = matches.get_one::<OsString>("folder").map_or(Path::new("."), Path::new);
-        let output = matches.get_one::<OsString>("output").map(PathBuf::from);
-        let directory = output.unwrap_or_else(|| folder.parent().unwrap_or(folder).to_owned());
+        let mut target = default_target(folder);
+        if let Some(output) = matches.get_one::<OsString>("output") {
+            target.directory = output.into();
+        }
         Self {
             folder,
             labels: matches.get_one::<OsString>("labels").map(Path::new),
             threads: matches.get_one::<u32>("threads").copied(),
-            target: Target { directory, stem: stem(folder) },
+            target,
         }
     }
 }
@@ -148,14 +150,41 @@ fn write(mut summary: Summary, target: &Target, side: Side) -> Result<(), Failur
     Ok(())
 }
 
-/// Returns `x_digest` for the folder `x.plimsoll.d`: a name that differs from the run's own report.
-fn stem(folder: &Path) -> OsString {
-    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let name = name.strip_suffix(".spool").unwrap_or(&name);
-    let name = name.strip_suffix(".d").unwrap_or(name);
-    let name = name.strip_suffix(".plimsoll").unwrap_or(name);
-    format!("{name}_digest").into()
+/// Returns where reports go by default, beside the folder: `x_digest` for the folder
+/// `x.plimsoll.d`, `x_rank0_digest` for its file `rank0.spool`. The names differ from those of the
+/// run's own reports.
+fn default_target(path: &Path) -> Target {
+    let path = with_name(path);
+    let of_file = path.parent().filter(|folder| is_spool_folder(folder) && path.is_file());
+    let stem = match of_file {
+        Some(folder) => format!("{}_{}_digest", stem(folder), stem(&path)),
+        None => format!("{}_digest", stem(&path)),
+    };
+    let folder = of_file.unwrap_or(&path);
+    Target { directory: folder.parent().unwrap_or(folder).into(), stem: stem.into() }
+}
+
+/// Returns the absolute path, with its last name also where it ends in `.` or `..`.
+pub fn with_name(path: &Path) -> PathBuf {
+    match std::path::absolute(path) {
+        Ok(absolute) if absolute.file_name().is_some() => absolute,
+        _ => path.canonicalize().unwrap_or_else(|_| path.into()),
+    }
+}
+
+/// Suffix of the names of spool folders.
+pub const FOLDER: &str = ".plimsoll.d";
+
+fn is_spool_folder(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(FOLDER)
+}
+
+/// Returns the name of a spool or of a folder of spools, without its suffix.
+fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let suffixes = [".spool", FOLDER, ".d", ".plimsoll"];
+    let stem = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+    stem.unwrap_or(&name).to_owned()
 }
 
 /// Returns a failure for this reason, without a summary.
@@ -201,5 +230,35 @@ impl Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_lie_beside_the_folder_however_it_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let folder = root.join("x.plimsoll.d");
+        std::fs::create_dir_all(folder.join("within")).unwrap();
+        let [spool, alone] = [folder.join("rank0.spool"), root.join("rank1.spool")];
+        for file in [&spool, &alone] {
+            std::fs::write(file, "").unwrap();
+        }
+        for (path, stem) in [
+            (folder.clone(), "x_digest"),
+            (folder.join("."), "x_digest"),
+            (folder.join("within/.."), "x_digest"),
+            (spool, "x_rank0_digest"),
+            (alone, "rank1_digest"),
+        ] {
+            let expected = Target { directory: root.clone(), stem: stem.into() };
+            assert_eq!(default_target(&path), expected, "{path:?}");
+        }
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(default_target(Path::new(".")).directory, here.parent().unwrap());
+        assert_eq!(default_target(Path::new("x.plimsoll.d")).directory, here);
     }
 }
