@@ -2,11 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
-use nix::sys::signal::{SigHandler, Signal, signal};
 use plimsoll_compare::{
     Comparison, Expect, Experiment, Options, compare, text, to_json, write_page,
 };
@@ -151,16 +150,7 @@ fn print(comparison: &Comparison, format: &str) -> Result<(), Failure> {
         }
         _ => text(comparison).into_bytes(),
     };
-    // A reader that closes the pipe causes a write error instead of ending this process.
-    // SAFETY: ignoring a signal installs no handler.
-    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
-    let mut stdout = BufWriter::new(io::stdout().lock());
-    match stdout.write_all(&output).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(failure(&Error::Write { path: "standard output".into(), source: error }))
-        }
-        _ => Ok(()),
-    }
+    crate::print(&output, USAGE).map(drop)
 }
 
 fn failure(error: &dyn std::fmt::Display) -> Failure {

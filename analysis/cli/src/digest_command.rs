@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -146,7 +146,9 @@ fn write(mut summary: Summary, target: &Target, side: Side) -> Result<(), Failur
     if let Some(error) = &written.fallback {
         say(&format!("{error} The report goes to another place."));
     }
-    eprint!("{}", brief(&summary, written.files.first().map(PathBuf::as_path), BRIEF_LINES));
+    let report = written.files.first().map(PathBuf::as_path);
+    // A closed stderr is ignored, as for all messages.
+    let _ = io::stderr().write_all(brief(&summary, report, BRIEF_LINES).as_bytes());
     Ok(())
 }
 
@@ -207,7 +209,7 @@ struct Bar {
 
 impl Bar {
     fn new(shown: bool, threads: u32) -> Self {
-        let bar = if shown && std::io::stderr().is_terminal() {
+        let bar = if shown && io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("plimsoll: reading {bar:40} {percent} %");
             ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         } else {

@@ -15,6 +15,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 
+use nix::sys::signal::{SigHandler, Signal, signal};
+use plimsoll_summary::error::Error;
 use plimsoll_summary::printable::{excerpt, line};
 
 /// Exit status of wrong usage.
@@ -91,6 +93,26 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
     }
     // The remaining lines are the parser's own.
     text.lines().map(|part| format!("{}\n", line(part))).collect()
+}
+
+/// Writes to standard output. Returns whether a reader is left: one that closes the pipe early
+/// (`| head`) is no error.
+///
+/// # Errors
+/// Any other error of the output, with this exit status.
+fn print(output: &[u8], status: u8) -> Result<bool, Failure> {
+    // A reader that closes the pipe causes a write error instead of ending this process.
+    // SAFETY: ignoring a signal installs no handler.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(output).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(source) => {
+            let error = Error::Write { path: "standard output".into(), source };
+            Err(Failure { message: error.to_string(), status })
+        }
+    }
 }
 
 /// Writes one line to stderr, with the names in it escaped. A closed stderr is ignored.

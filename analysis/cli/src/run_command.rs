@@ -50,7 +50,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         // valgrind reads the unwind tables of every library, fails at those of marks, and
         // reports that at length.
         if speaks(matches) {
-            eprintln!("plimsoll: {NOT_BESIDE_VALGRIND}");
+            say(NOT_BESIDE_VALGRIND);
         }
     } else if !disabled {
         prepare(&mut environment).map_err(|message| Failure { message, status: NO_LIBRARY })?;

@@ -230,6 +230,36 @@ fn a_reader_that_leaves_is_no_error() {
 }
 
 #[test]
+fn a_full_disk_is_an_error_on_stdout_and_none_on_stderr() {
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let (_directory, path) = file_with(&summaries::imbalance().to_json().unwrap());
+    for arguments in [&["report", path.to_str().unwrap()][..], &["doctor", "--json"]] {
+        let (_, message, status) = said(&plimsoll(arguments).stdout(full()).output().unwrap());
+        assert_eq!(status, Some(1), "{arguments:?}");
+        assert!(message.starts_with("plimsoll: standard output cannot be written"), "{message}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let valgrind = directory.path().join("valgrind");
+    fs::write(&valgrind, "#!/bin/sh\nexit 3\n").unwrap();
+    fs::set_permissions(&valgrind, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut run = plimsoll(&["run", "--", valgrind.to_str().unwrap()]);
+    assert_eq!(run.stderr(full()).status().unwrap().code(), Some(3));
+    let folder = recorded_job(directory.path());
+    let mut digest = plimsoll(&["digest", folder.to_str().unwrap()]);
+    assert_eq!(digest.stderr(full()).status().unwrap().code(), Some(0));
+    assert!(directory.path().join("app_17_1p_digest.plimsoll.txt").exists());
+}
+
+/// Makes a folder with a recorded spool.
+fn recorded_job(directory: &Path) -> PathBuf {
+    let folder = directory.join("app_17_1p.plimsoll.d");
+    fs::create_dir(&folder).unwrap();
+    let streams = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/streams");
+    fs::copy(streams.join("imbalance/rank0.spool"), folder.join("rank0.spool")).unwrap();
+    folder
+}
+
+#[test]
 fn a_static_program_is_warned_of_once() {
     let directory = tempfile::tempdir().unwrap();
     let program = static_program(directory.path());

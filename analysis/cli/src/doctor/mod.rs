@@ -10,7 +10,6 @@ mod program;
 mod trial;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
@@ -40,8 +39,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         });
     }
     let text = if matches.get_flag("json") { json(&checks) } else { text(&checks) };
-    // A reader that closes the pipe is no error.
-    let _ = io::stdout().write_all(text.as_bytes());
+    crate::print(text.as_bytes(), FAILED)?;
     let failed = checks.iter().filter(|check| check.state == State::Failed).count();
     match failed {
         0 => Ok(()),

@@ -6,7 +6,6 @@
 mod jobs;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,13 +13,14 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use console::Term;
 use plimsoll_analysis::digest::{DigestError, digest, find};
 use plimsoll_report::text;
+use plimsoll_summary::error::Error;
 use plimsoll_summary::phrase::{percent, seconds};
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::quantity::parse_duration_ns;
 use plimsoll_summary::{RUNNING, Summary};
 
 use crate::Failure;
-use crate::digest_command::{cores, failure, first_found};
+use crate::digest_command::{FAILED, cores, failure, first_found};
 use jobs::JobFolder;
 
 /// Maximum fraction of the time for digests: other programs use the machine, too.
@@ -97,7 +97,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         was_running = true;
         let summary = summary_so_far(&job)?;
         let view = if is_json { json_line(&summary)? } else { view(&job, &summary) };
-        if !show(&view, &terminal, is_json || is_once) || is_once {
+        if !show(&view, &terminal, is_json || is_once)? || is_once {
             return Ok(());
         }
         thread::sleep(every.max(begin.elapsed().div_f64(MAX_CPU_FRACTION)));
@@ -156,13 +156,15 @@ fn recent_efficiency(summary: &Summary) -> Option<f64> {
 
 /// Prints a view, on a terminal in place of the previous one. Returns false if the reader has
 /// closed the pipe.
-fn show(view: &str, terminal: &Term, is_appended: bool) -> bool {
+fn show(view: &str, terminal: &Term, is_appended: bool) -> Result<bool, Failure> {
     if is_appended || !terminal.is_term() {
-        return io::stdout().write_all(view.as_bytes()).is_ok();
+        return crate::print(view.as_bytes(), FAILED);
     }
     let (rows, _) = terminal.size();
     let lines: Vec<&str> = view.lines().take(usize::from(rows).saturating_sub(1)).collect();
-    terminal.clear_screen().is_ok() && terminal.write_line(&lines.join("\n")).is_ok()
+    let drawn = terminal.clear_screen().and_then(|()| terminal.write_line(&lines.join("\n")));
+    drawn.map_err(|source| failure(Error::Write { path: "the terminal".into(), source }))?;
+    Ok(true)
 }
 
 #[cfg(test)]
