@@ -9,7 +9,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 use plimsoll_binary::default_cache_folder;
 use plimsoll_summary::printable::path as shown;
-use plimsoll_summary::settings::{LIBRARY, Settings};
+use plimsoll_summary::settings::{LIBRARY, Settings, Warning};
 
 use super::check::Check;
 use super::{own_command, trial};
@@ -24,7 +24,7 @@ const MIN_LIMIT_BYTES: u64 = 1 << 30;
 const MIN_PROCESSES: u64 = 64;
 
 /// Runs all checks of the machine, the most important first.
-pub fn checks() -> Vec<Check> {
+pub fn checks(settings: &Settings, warnings: &[Warning]) -> Vec<Check> {
     let mut checks = vec![platform()];
     match own_command() {
         Some(command) => match preload_library::find(&command, env::var_os(LIBRARY).as_deref()) {
@@ -47,9 +47,8 @@ pub fn checks() -> Vec<Check> {
     }
     checks.push(cores());
     checks.extend(limits());
-    let (settings, warnings) = Settings::from_env(env::vars_os());
-    checks.push(settings_check(warnings.iter().map(ToString::to_string).collect()));
-    checks.push(directory("output", &output_directory(&settings)));
+    checks.push(settings_check(settings, warnings));
+    checks.push(directory("output", &output_directory(settings)));
     checks.push(cache());
     checks
 }
@@ -106,12 +105,16 @@ fn limits() -> Vec<Check> {
     checks
 }
 
-fn settings_check(warnings: Vec<String>) -> Check {
-    if warnings.is_empty() {
+fn settings_check(settings: &Settings, warnings: &[Warning]) -> Check {
+    if settings.disable {
+        let found = "PLIMSOLL_DISABLE is set: nothing is measured";
+        Check::failed("settings", found, "Unset it.")
+    } else if warnings.is_empty() {
         Check::ok("settings", "all PLIMSOLL_ variables are understood")
     } else {
+        let found: Vec<String> = warnings.iter().map(ToString::to_string).collect();
         let remedy = "Correct or unset them; until then the defaults are used.";
-        Check::limited("settings", warnings.join("; "), remedy)
+        Check::limited("settings", found.join("; "), remedy)
     }
 }
 
@@ -194,10 +197,17 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_are_not_understood_are_quoted() {
-        let check = settings_check(vec!["PLIMSOLL_PERIOD=fast is no duration".into()]);
-        assert_eq!(check.state, State::Limited);
-        assert!(check.found.contains("PLIMSOLL_PERIOD=fast"));
-        assert_eq!(settings_check(Vec::new()).state, State::Ok);
+    fn settings_that_are_not_understood_or_switch_all_off_are_named() {
+        let check = |name: &str, value: &str| {
+            let (settings, warnings) = Settings::from_env([(name.into(), value.into())]);
+            settings_check(&settings, &warnings)
+        };
+        let unreadable = check("PLIMSOLL_PERIOD", "fast");
+        assert_eq!(unreadable.state, State::Limited);
+        assert!(unreadable.found.contains("PLIMSOLL_PERIOD=fast"));
+        assert_eq!(check("PLIMSOLL_DISABLE", "0").state, State::Ok);
+        let off = check("PLIMSOLL_DISABLE", "yes");
+        assert_eq!(off.state, State::Failed);
+        assert!(off.found.contains("PLIMSOLL_DISABLE"));
     }
 }

@@ -9,11 +9,13 @@ mod machine;
 mod program;
 mod trial;
 
+use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use plimsoll_summary::printable::line;
+use plimsoll_summary::settings::Settings;
 
 use crate::{Failure, run_command};
 use check::{Check, State};
@@ -31,10 +33,11 @@ const SCHEMA: &str = "plimsoll-doctor/1";
 /// # Errors
 /// If a check failed: the message counts them.
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let mut checks = machine::checks();
+    let (settings, warnings) = Settings::from_env(env::vars_os());
+    let mut checks = machine::checks(&settings, &warnings);
     if let Some(program) = matches.get_one::<OsString>("program") {
         checks.extend(match run_command::find(program) {
-            Some(path) => program::checks(&path),
+            Some(path) => program::checks(&path, &settings),
             None => vec![not_found(program)],
         });
     }
@@ -88,7 +91,7 @@ fn json(checks: &[Check]) -> String {
 
 /// Returns the path of this command, which starts the library and the trial.
 fn own_command() -> Option<PathBuf> {
-    run_command::own_place(std::env::current_exe(), std::env::args_os().next())
+    run_command::own_place(env::current_exe(), env::args_os().next())
 }
 
 #[cfg(test)]

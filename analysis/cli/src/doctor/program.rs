@@ -5,6 +5,7 @@ use std::path::Path;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{LittleEndian, Object, ObjectSymbol};
 use plimsoll_summary::printable::path as shown;
+use plimsoll_summary::settings::Settings;
 use plimsoll_sys::own_files::open_regular;
 
 use super::check::Check;
@@ -42,8 +43,8 @@ struct ProgramTraits {
     is_sanitized: bool,
 }
 
-/// Runs all checks of the program at a path.
-pub fn checks(path: &Path) -> Vec<Check> {
+/// Runs all checks of the program at a path, with the settings of its run.
+pub fn checks(path: &Path, settings: &Settings) -> Vec<Check> {
     let name = shown(path).to_string();
     match obstacle(path) {
         Some(Obstacle::Static) => {
@@ -76,13 +77,26 @@ pub fn checks(path: &Path) -> Vec<Check> {
         return vec![Check::ok("program", found)];
     }
     match facts(&content) {
-        Some(facts) => [vec![Check::ok("program", name)], judge(&facts)].concat(),
+        Some(facts) => [vec![watched(path, settings)], judge(&facts)].concat(),
         None => vec![Check::failed(
             "program",
             format!("{name} is no 64-bit x86 program of Linux"),
             "Give the program itself, not its launcher's input.",
         )],
     }
+}
+
+/// Checks that the settings choose the program, by the path of its file without links.
+fn watched(path: &Path, settings: &Settings) -> Check {
+    let name = shown(path).to_string();
+    if settings.watches_program(&path.canonicalize().unwrap_or_else(|_| path.into())) {
+        return Check::ok("program", name);
+    }
+    Check::failed(
+        "program",
+        format!("{name} is left alone: PLIMSOLL_INCLUDE or PLIMSOLL_EXCLUDE says so"),
+        "Name it in PLIMSOLL_INCLUDE and not in PLIMSOLL_EXCLUDE, or unset both.",
+    )
 }
 
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
@@ -214,11 +228,30 @@ mod tests {
 
     #[test]
     fn a_program_with_everything_passes() {
-        let checks = checks(&std::env::current_exe().unwrap());
+        let checks = checks(&std::env::current_exe().unwrap(), &Settings::default());
         assert_eq!(state(&checks, "program"), Some(State::Ok), "{checks:?}");
         assert_eq!(state(&checks, "source lines"), Some(State::Ok), "{checks:?}");
         assert_eq!(state(&checks, "function names"), None, "{checks:?}");
         assert_eq!(state(&checks, "instrumentation"), None, "{checks:?}");
+    }
+
+    #[test]
+    fn a_program_that_the_settings_leave_alone_fails() {
+        let own = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("app");
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        let name = own.file_name().unwrap().to_str().unwrap();
+        for (variable, value, expected) in [
+            ("PLIMSOLL_EXCLUDE", name, State::Failed),
+            ("PLIMSOLL_INCLUDE", "other", State::Failed),
+            ("PLIMSOLL_INCLUDE", name, State::Ok),
+            // The library knows the file, not the link.
+            ("PLIMSOLL_EXCLUDE", "app", State::Ok),
+        ] {
+            let (settings, _) = Settings::from_env([(variable.into(), value.into())]);
+            assert_eq!(watched(&link, &settings).state, expected, "{variable}={value}");
+        }
     }
 
     #[test]
@@ -255,6 +288,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "#!/usr/bin/python3\nprint()\n").unwrap();
+        let checks = |path: &Path| checks(path, &Settings::default());
         assert!(checks(&file)[0].found.contains("/usr/bin/python3"));
         for content in [&b""[..], b"\x7fELF", b"\x7fELF\x02\x01\x01garbage", b"MZ"] {
             fs::write(&file, content).unwrap();
