@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
 
 use commands::harmless_library;
 use plimsoll_report::{text, tree};
@@ -248,6 +249,22 @@ fn a_full_disk_is_an_error_on_stdout_and_none_on_stderr() {
     let mut digest = plimsoll(&["digest", folder.to_str().unwrap()]);
     assert_eq!(digest.stderr(full()).status().unwrap().code(), Some(0));
     assert!(directory.path().join("app_17_1p_digest.plimsoll.txt").exists());
+}
+
+#[test]
+fn a_job_that_left_no_report_is_shown_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = recorded_job(directory.path());
+    let spool = fs::File::open(folder.join("rank0.spool")).unwrap();
+    spool.set_modified(SystemTime::now() - Duration::from_secs(86_400)).unwrap();
+    let folder = folder.to_str().unwrap();
+    for options in [&["--once"][..], &["--once", "--json"], &[]] {
+        let output = run(&[&["top", folder], options].concat());
+        let (shown, message, status) = said(&output);
+        assert!(!shown.is_empty() && !shown.to_lowercase().contains("running"), "{shown}");
+        assert!(message.contains(&format!("`plimsoll digest {folder}`")), "{message}");
+        assert_eq!(status, Some(1));
+    }
 }
 
 /// Makes a folder with a recorded spool.

@@ -12,14 +12,24 @@ use plimsoll_summary::error::{Error, reason};
 use plimsoll_summary::printable::path as shown;
 
 use crate::Failure;
-use crate::digest_command::failure;
+use crate::digest_command::{FOLDER, failure, with_name};
 
-/// Suffix of the names of spool folders.
-const FOLDER: &str = ".plimsoll.d";
 /// Suffixes of reports after the name of their run's folder.
 const REPORTS: [&str; 3] = [".plimsoll.json", ".plimsoll.txt", ".plimsoll.html"];
 /// Maximum age of the last write to the folder of a running job.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
+
+/// State of a run, as its files show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// The run goes on.
+    Running,
+    /// The run has ended and written this report of all its ranks.
+    Reported(PathBuf),
+    /// The run has ended without a report of all its ranks: there are reports of parts of it, or
+    /// nothing was written to its spools for a long time.
+    Unreported,
+}
 
 /// Folder of the spools of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +53,7 @@ impl JobFolder {
             Some(target) if Path::new(target).is_dir() => {
                 let directory = Path::new(target);
                 if is_folder(directory) {
-                    return Ok(Self { path: directory.into() });
+                    return Ok(Self { path: with_name(directory) });
                 }
                 only_running(directory, folders(directory, None)?)
             }
@@ -54,11 +64,43 @@ impl JobFolder {
         }
     }
 
-    /// Returns the report that the run has written at its end; `None` while it runs.
-    pub fn report(&self) -> Option<PathBuf> {
-        let name = self.path.file_name()?.to_str()?.strip_suffix(FOLDER)?;
-        let report = |end| self.path.with_file_name(format!("{name}{end}"));
+    /// Returns the state of the run.
+    pub fn state(&self) -> RunState {
+        if let Some(report) = self.report() {
+            RunState::Reported(report)
+        } else if self.has_report_of_part() || self.silence() >= MAX_SILENCE {
+            RunState::Unreported
+        } else {
+            RunState::Running
+        }
+    }
+
+    /// Returns the name of the run's files, without suffix.
+    fn stem(&self) -> Option<&str> {
+        self.path.file_name()?.to_str()?.strip_suffix(FOLDER)
+    }
+
+    /// Returns the report of all ranks that the run has written at its end.
+    fn report(&self) -> Option<PathBuf> {
+        let stem = self.stem()?;
+        let report = |end| self.path.with_file_name(format!("{stem}{end}"));
         REPORTS.into_iter().map(report).find(|path| path.exists())
+    }
+
+    /// Returns whether a node has written a report of its own ranks: where ranks could not be
+    /// gathered at the end, each node writes one, named after a rank.
+    fn has_report_of_part(&self) -> bool {
+        let Some(stem) = self.stem() else { return false };
+        let begin = format!("{stem}_rank");
+        let is_of_part = |name: &str| {
+            let part = REPORTS.into_iter().find_map(|end| name.strip_suffix(end));
+            let part = part.filter(|part| part.starts_with(&begin));
+            // A rank with a folder of its own has reported on that folder.
+            part.is_some_and(|part| !self.path.with_file_name(format!("{part}{FOLDER}")).exists())
+        };
+        let beside = self.path.parent().into_iter().filter_map(|parent| parent.read_dir().ok());
+        let mut names = beside.flatten().flatten().map(|entry| entry.file_name());
+        names.any(|name| name.to_str().is_some_and(is_of_part))
     }
 
     /// Returns how long ago the folder's files were written to.
@@ -71,7 +113,7 @@ impl JobFolder {
     }
 
     fn is_running(&self) -> bool {
-        self.report().is_none() && self.silence() < MAX_SILENCE
+        self.state() == RunState::Running
     }
 }
 
@@ -171,11 +213,25 @@ mod tests {
         assert_eq!(found(&ended), Ok(ended.clone()));
         let running = folder(directory.path(), "app_18_4p_20260101T000000", false);
         assert_eq!(found(directory.path()), Ok(running.clone()));
-        assert_eq!(JobFolder { path: running }.report(), None);
-        let report = JobFolder { path: ended }.report();
-        assert!(
-            report.is_some_and(|path| path.ends_with("app_17_4p_20260101T000000.plimsoll.json"))
-        );
+        assert_eq!(JobFolder { path: running }.state(), RunState::Running);
+        let report = directory.path().join("app_17_4p_20260101T000000.plimsoll.json");
+        assert_eq!(JobFolder { path: ended }.state(), RunState::Reported(report));
+    }
+
+    #[test]
+    fn a_run_with_a_report_of_a_part_or_with_silent_spools_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let job = JobFolder { path: folder(directory.path(), "app_17_4p_x", false) };
+        // A rank that the job does not reach has its own folder and its own end.
+        let apart = folder(directory.path(), "app_17_4p_x_rank3", true);
+        assert_eq!(job.state(), RunState::Running);
+        fs::remove_dir_all(apart).unwrap();
+        assert_eq!(job.state(), RunState::Unreported);
+        let silent = JobFolder { path: folder(directory.path(), "app_18_4p_x", false) };
+        assert_eq!(silent.state(), RunState::Running);
+        let spool = fs::File::open(silent.path.join("rank0.spool")).unwrap();
+        spool.set_modified(SystemTime::now() - 2 * MAX_SILENCE).unwrap();
+        assert_eq!(silent.state(), RunState::Unreported);
     }
 
     #[test]

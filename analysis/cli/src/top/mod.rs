@@ -21,7 +21,7 @@ use plimsoll_summary::{RUNNING, Summary};
 
 use crate::Failure;
 use crate::digest_command::{FAILED, cores, failure, first_found};
-use jobs::JobFolder;
+use jobs::{JobFolder, RunState};
 
 /// Maximum fraction of the time for digests: other programs use the machine, too.
 const MAX_CPU_FRACTION: f64 = 0.1;
@@ -37,7 +37,8 @@ pub fn command() -> Command {
         .about("Watch a running job: its losses so far")
         .long_about(
             "Shows the report of a running job, made from the samples that it has written so far, \
-             until the\njob ends. The job is not disturbed.",
+             until the\njob ends. The job is not disturbed. A job that has died without a \
+             report is shown once.",
         )
         .arg(
             Arg::new("job")
@@ -86,22 +87,42 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let mut was_running = false;
     loop {
         let begin = Instant::now();
-        if let Some(report) = job.report() {
-            let message = format!("the run has ended; its report: {}", shown(&report));
-            if was_running {
-                crate::say(&message);
-                return Ok(());
-            }
-            return Err(failure(message));
+        let state = job.state();
+        if let RunState::Reported(report) = &state {
+            let message = format!("the run has ended; its report: {}", shown(report));
+            return ended(&message, was_running);
         }
-        was_running = true;
-        let summary = summary_so_far(&job)?;
+        let is_running = state == RunState::Running;
+        let mut summary = summary_so_far(&job)?;
+        if is_running {
+            RUNNING.clone_into(&mut summary.run.ended);
+            summary.run.incomplete = None;
+        }
         let view = if is_json { json_line(&summary)? } else { view(&job, &summary) };
-        if !show(&view, &terminal, is_json || is_once)? || is_once {
+        let is_read = show(&view, &terminal, is_json || is_once)?;
+        if !is_running {
+            let folder = shown(&job.path);
+            let message = format!(
+                "the run has ended without a report of all its ranks; `plimsoll digest {folder}` \
+                 makes it."
+            );
+            return ended(&message, was_running);
+        }
+        if is_once || !is_read {
             return Ok(());
         }
+        was_running = true;
         thread::sleep(every.max(begin.elapsed().div_f64(MAX_CPU_FRACTION)));
     }
+}
+
+/// Says that the run has ended: an error if `top` has not seen it running.
+fn ended(message: &str, was_running: bool) -> Result<(), Failure> {
+    if !was_running {
+        return Err(failure(message));
+    }
+    crate::say(message);
+    Ok(())
 }
 
 fn json_line(summary: &Summary) -> Result<String, Failure> {
@@ -124,10 +145,7 @@ fn summary_so_far(job: &JobFolder) -> Result<Summary, Failure> {
 fn read(job: &JobFolder) -> Result<Summary, DigestError> {
     let paths = find(&job.path)?;
     let found = first_found(cores(), |comm| digest(comm, &paths, None, &|_, _| (), None))?;
-    let mut summary = found.ok_or_else(|| DigestError::NoSpool(job.path.clone()))?;
-    RUNNING.clone_into(&mut summary.run.ended);
-    summary.run.incomplete = None;
-    Ok(summary)
+    found.ok_or_else(|| DigestError::NoSpool(job.path.clone()))
 }
 
 /// Returns the text report below a line with its age.
