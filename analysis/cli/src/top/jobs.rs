@@ -117,6 +117,28 @@ impl JobFolder {
     }
 }
 
+/// Returns whether a name of reports is that of a job: it contains the words of the job's id. In
+/// names by default the number of ranks and the time follow the id.
+fn is_of_job(name: &str, job: &str) -> bool {
+    let [name, job] = [name, job].map(words);
+    match name.iter().rposition(|word| is_number_of_ranks(word)) {
+        _ if job.is_empty() => false,
+        Some(end) => name[..end].ends_with(&job),
+        None => name.windows(job.len()).any(|part| part == job),
+    }
+}
+
+/// Splits a name at all characters that may be replaced in names of reports or separate their
+/// parts.
+fn words(name: &str) -> Vec<&str> {
+    let is_between = |char: char| !char.is_ascii_alphanumeric();
+    name.split(is_between).filter(|word| !word.is_empty()).collect()
+}
+
+fn is_number_of_ranks(word: &str) -> bool {
+    word.strip_suffix('p').is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 /// Returns whether a directory itself holds spools.
 fn is_folder(directory: &Path) -> bool {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
@@ -138,7 +160,7 @@ fn folders(directory: &Path, job: Option<&str>) -> Result<Vec<JobFolder>, Failur
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some(name) = name.strip_suffix(FOLDER) else { continue };
-        if job.is_none_or(|job| name.split('_').any(|part| part == job)) {
+        if job.is_none_or(|job| is_of_job(name, job)) {
             found.push(JobFolder { path });
         }
     }
@@ -232,6 +254,20 @@ mod tests {
         let spool = fs::File::open(silent.path.join("rank0.spool")).unwrap();
         spool.set_modified(SystemTime::now() - 2 * MAX_SILENCE).unwrap();
         assert_eq!(silent.state(), RunState::Unreported);
+    }
+
+    #[test]
+    fn a_job_is_found_by_the_words_of_its_id() {
+        for (name, job, expected) in [
+            ("app_12_3_.server_4p_20260101T000000", "12[3].server", true),
+            ("app_4_17_4p_20260101T000000-2", "17", true),
+            ("app_4_17_4p_20260101T000000", "4", false),
+            ("app-4711", "4711", true),
+            ("app-4711", "471", false),
+            ("app-4711", "[]", false),
+        ] {
+            assert_eq!(is_of_job(name, job), expected, "{job} in {name}");
+        }
     }
 
     #[test]
