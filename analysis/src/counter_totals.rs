@@ -209,10 +209,11 @@ impl CounterTotals {
         Some(ContextCounters { node: place, events, metrics })
     }
 
-    /// Returns an event that some rank counted, by its name in expressions.
+    /// Returns an event that some rank counted, by its name in expressions, in upper or lower case.
     fn counted(&self, variable: &str) -> Option<&EventTotals> {
         let mut events = self.events.iter().filter(|(_, event)| !event.counted.is_empty());
-        events.find(|(name, _)| variable_of(name) == variable).map(|(_, event)| event)
+        let is_meant = |name: &str| variable_of(name).eq_ignore_ascii_case(variable);
+        events.find(|(name, _)| is_meant(name)).map(|(_, event)| event)
     }
 
     /// Returns the user's metrics, or IPC where its events are counted and the user has none.
@@ -306,5 +307,21 @@ fn finalized(values: &Accumulator, ranks: u32) -> CountStatistics {
         max: values.max as f64,
         stddev: values.variance(ranks).sqrt(),
         ranks: values.ranks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_name_events_in_upper_or_lower_case() {
+        let event = EventTotals { total: 3, counted: [0].into_iter().collect(), ..<_>::default() };
+        let events = [("LLC-load-misses".to_owned(), event)].into();
+        let totals = CounterTotals { events, ..CounterTotals::default() };
+        for name in ["LLC_load_misses", "llc_load_misses"] {
+            assert_eq!(totals.counted(name).map(|event| event.total), Some(3), "{name}");
+        }
+        assert!(totals.counted("LLC_loads").is_none());
     }
 }

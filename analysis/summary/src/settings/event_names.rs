@@ -6,7 +6,7 @@ pub const MAX_EVENTS: usize = 8;
 /// A perf event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventChoice {
-    /// Name as the user wrote it.
+    /// Name as perf-list(1) spells it.
     pub name: String,
     /// PERF_TYPE_* of perf_event_open(2).
     pub kind: u32,
@@ -51,7 +51,7 @@ const NAMES: [(&str, u32, u64); 27] = [
 ];
 
 /// Caches of `PERF_TYPE_HW_CACHE`, in the order of their numbers.
-const CACHES: [&str; 7] = ["l1-dcache", "l1-icache", "llc", "dtlb", "itlb", "branch", "node"];
+const CACHES: [&str; 7] = ["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node"];
 /// Operations on caches, in the order of their numbers, in the singular of perf's names.
 const OPERATIONS: [&str; 3] = ["load", "store", "prefetch"];
 
@@ -72,38 +72,40 @@ pub fn parse_events(list: &str) -> Result<Vec<EventChoice>, String> {
     Ok(events)
 }
 
+/// Parses the name of an event, in upper or lower case.
 fn parse(name: &str) -> Option<EventChoice> {
     let name = name.to_ascii_lowercase();
     let known = NAMES.iter().find(|(known, ..)| *known == name);
-    let (kind, config) = match known {
-        Some((_, kind, config)) => (*kind, *config),
-        None => cache(&name).or_else(|| raw(&name))?,
-    };
-    Some(EventChoice { name, kind, config })
+    match known {
+        Some((_, kind, config)) => Some(EventChoice { name, kind: *kind, config: *config }),
+        None => cache(&name).or_else(|| raw(name)),
+    }
 }
 
 /// Parses an event of a cache, such as `llc-load-misses` or `l1-dcache-loads`.
-fn cache(name: &str) -> Option<(u32, u64)> {
-    let (cache, rest) = CACHES
-        .iter()
-        .enumerate()
-        .find_map(|(number, cache)| Some((number, name.strip_prefix(cache)?.strip_prefix('-')?)))?;
+fn cache(name: &str) -> Option<EventChoice> {
+    let (cache, spelling, rest) = CACHES.iter().enumerate().find_map(|(number, spelling)| {
+        let rest = name.strip_prefix(&spelling.to_ascii_lowercase())?;
+        Some((number, spelling, rest))
+    })?;
+    let event = rest.strip_prefix('-')?;
     let (operation, result) = OPERATIONS.iter().enumerate().find_map(|(number, operation)| {
-        match rest.strip_prefix(operation)? {
+        match event.strip_prefix(operation)? {
             "s" | "es" => Some((number, 0)),
             "-misses" => Some((number, 1)),
             _ => None,
         }
     })?;
-    Some((CACHE, (cache | operation << 8 | result << 16) as u64))
+    let config = (cache | operation << 8 | result << 16) as u64;
+    Some(EventChoice { name: format!("{spelling}{rest}"), kind: CACHE, config })
 }
 
 /// Parses a raw event: r and the hexadecimal code of the processor's manual.
-fn raw(name: &str) -> Option<(u32, u64)> {
+fn raw(name: String) -> Option<EventChoice> {
     let code = name.strip_prefix('r').filter(|code| !code.is_empty())?;
     let is_hexadecimal = code.bytes().all(|byte| byte.is_ascii_hexdigit());
     let config = u64::from_str_radix(code, 16).ok().filter(|_| is_hexadecimal)?;
-    Some((RAW, config))
+    Some(EventChoice { name, kind: RAW, config })
 }
 
 #[cfg(test)]
@@ -112,16 +114,17 @@ mod tests {
 
     #[test]
     fn names_are_those_of_perf() {
-        let list = "cycles, LLC-load-misses,page-faults,faults,rC4,L1-dcache-prefetches";
+        let list = "Cycles, llc-load-misses,LLC-LOAD-MISSES,page-faults,faults,rC4,\
+                    l1-dcache-prefetches";
         let events = parse_events(list).unwrap();
         let found: Vec<_> =
             events.iter().map(|it| (it.name.as_str(), it.kind, it.config)).collect();
         let truth = [
             ("cycles", 0, 0),
-            ("llc-load-misses", 3, 0x1_0002),
+            ("LLC-load-misses", 3, 0x1_0002),
             ("page-faults", 1, 2),
             ("rc4", 4, 0xc4),
-            ("l1-dcache-prefetches", 3, 0x200),
+            ("L1-dcache-prefetches", 3, 0x200),
         ];
         assert_eq!(found, truth);
         assert_eq!(parse_events(" , "), Ok(Vec::new()));
