@@ -69,10 +69,10 @@ const MAX_LIST_CHARS: usize = 30;
 pub fn rank_list(list: &str, max_chars: usize) -> String {
     let Ok(set) = list.parse::<RankSet>() else { return list.to_owned() };
     let mut written = String::new();
-    let mut ranks = set.iter().peekable();
-    while let Some(first) = ranks.next() {
-        let mut last = first;
-        while let Some(next) = ranks.next_if(|next| *next == last + 1) {
+    let sorted = set.to_string();
+    let mut ranges = sorted.split_terminator(',').flat_map(neighbours).peekable();
+    while let Some((first, mut last)) = ranges.next() {
+        while let Some((_, next)) = ranges.next_if(|(next, _)| *next == last + 1) {
             last = next;
         }
         let run = if first == last { first.to_string() } else { format!("{first}-{last}") };
@@ -85,6 +85,16 @@ pub fn rank_list(list: &str, max_chars: usize) -> String {
         written.push_str(&run);
     }
     written
+}
+
+/// Returns the ranges of neighbouring ranks in one part of a rank list: a range without a step is
+/// one, however long.
+fn neighbours(part: &str) -> impl Iterator<Item = (u32, u32)> {
+    let (range, step) = part.split_once(':').unwrap_or((part, ""));
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let [first, last] = [first, last].map(|rank| rank.parse::<u32>().unwrap_or_default());
+    let (step, others) = step.parse().map_or((usize::MAX, last - first), |step| (step, 0));
+    (first..=last).step_by(step).map(move |rank| (rank, rank + others))
 }
 
 /// Formats ranks as the subject of a sentence: `rank 0`, `ranks 0-3, 8`, `all ranks`.
@@ -336,6 +346,10 @@ mod tests {
         let odd = "1,3,5,8,9,11,13,15,17,19,21,23,25,27";
         assert_eq!(ranks(odd, 64), "14 ranks (1, 3, 5, 8-9, 11, 13, 15, 17, ...)");
         assert_eq!(ranks("0,16-20:2", 64), "ranks 0, 16, 18, 20");
+        assert_eq!(ranks("0-4:2,5-6", 64), "ranks 0, 2, 4-6");
+        let huge = "0-4294967295";
+        assert_eq!(rank_list(huge, 30), huge);
+        assert_eq!(rank_list("0-4294967294:2", 9), "0, 2, 4, ...");
         assert_eq!(waiting("0", 4), "rank 0 waits");
         assert_eq!(waiting("0,2", 4), "ranks 0, 2 wait");
         assert_eq!(rank_count("0-3,8,16-30:2"), 13);
