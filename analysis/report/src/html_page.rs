@@ -35,6 +35,7 @@ use serde::Serialize;
 
 use plimsoll_summary::{SideFile, Summary};
 
+use self::rest::Rest;
 use super::patterns::pattern;
 use super::population_sentences::population;
 
@@ -84,7 +85,7 @@ pub fn json_block(to: &mut dyn Write, name: &str, value: &impl Serialize) -> io:
 }
 
 fn summary_blocks(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) -> io::Result<()> {
-    json_block(to, "summary", &rest::Rest(summary))?;
+    json_block(to, "summary", &Rest::of(summary))?;
     json_block(to, "frames", &summary.tree.frames)?;
     block(to, "tree", |to| columns::write(&summary.tree, to))?;
     let mut missing = Missing::default();
