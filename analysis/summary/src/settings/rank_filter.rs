@@ -1,18 +1,13 @@
 //! The ranks that the user wants to watch.
 
-/// Ranks as the user wrote them: `all`, or ranges like `0-3,8,16-30:2`. The ranges are not
-/// expanded: the number of ranks is not known before MPI_Init, and a user may write `0-999999999`.
+use crate::ranks::RankSet;
+
+/// Ranks as the user wrote them: `all`, or ranges like `0-3,8,16-30:2`. The ranges are kept apart:
+/// together, large ones with different steps would take memory for each rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankFilter {
     // `None`: all ranks.
-    ranges: Option<Vec<Range>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
-    first: u32,
-    last: u32,
-    step: u32,
+    ranges: Option<Vec<RankSet>>,
 }
 
 impl RankFilter {
@@ -21,35 +16,18 @@ impl RankFilter {
         if text.eq_ignore_ascii_case("all") {
             return Some(Self::default());
         }
-        let ranges =
-            text.split(',').map(|part| Range::parse(part.trim())).collect::<Option<_>>()?;
-        Some(Self { ranges: Some(ranges) })
+        let range = |part: &str| part.parse().ok().filter(|range: &RankSet| !range.is_empty());
+        Some(Self { ranges: Some(text.split(',').map(range).collect::<Option<_>>()?) })
     }
 
     /// Returns whether a rank is watched.
     pub fn contains(&self, rank: u32) -> bool {
-        let Some(ranges) = &self.ranges else { return true };
-        ranges.iter().any(|range| {
-            (range.first..=range.last).contains(&rank)
-                && (rank - range.first).is_multiple_of(range.step)
-        })
+        self.ranges.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(rank)))
     }
 
     /// Returns whether all ranks are watched.
     pub fn is_all(&self) -> bool {
         self.ranges.is_none()
-    }
-}
-
-impl Range {
-    fn parse(text: &str) -> Option<Self> {
-        let (range, step) = match text.split_once(':') {
-            Some((range, step)) => (range, step.parse().ok().filter(|step| *step > 0)?),
-            None => (text, 1),
-        };
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-        (first <= last).then_some(Self { first, last, step })
     }
 }
 
@@ -63,6 +41,8 @@ mod tests {
         let watched: Vec<u32> = (0..42).filter(|rank| filter.contains(*rank)).collect();
         assert_eq!(watched, [0, 1, 2, 3, 8, 16, 18, 20, 22, 24, 26, 28, 30, 40, 41]);
         assert!(!filter.is_all());
+        let large = RankFilter::parse("0-4294967294:2,0-4294967295:3").unwrap();
+        assert!(large.contains(3) && large.contains(4) && !large.contains(5));
         assert!(RankFilter::parse("All").is_some_and(|filter| filter.is_all()));
     }
 
