@@ -1,11 +1,14 @@
 //! Obstacles to preloading into a program, read from its file as the loader would.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use object::LittleEndian;
+use object::elf::{FileHeader64, PT_INTERP};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, ProgramHeader};
 use plimsoll_sys::own_files::open_regular;
 
 /// Reason why the library is not loaded into a program.
@@ -21,13 +24,17 @@ pub enum Obstacle {
 /// Returns the obstacle in a program; `None` for scripts, because their interpreter inherits the
 /// environment, for unreadable files, and for files that are not 64-bit little-endian ELF.
 pub fn obstacle(program: &Path) -> Option<Obstacle> {
-    let mut file = open_regular(program).ok()?;
-    let metadata = file.metadata().ok()?;
-    let start = headers(&mut file).ok()??;
-    if metadata.mode() & 0o6000 != 0 || has_capabilities(&file) {
+    let file = open_regular(program).ok()?;
+    let is_privileged = file.metadata().ok()?.mode() & 0o6000 != 0 || has_capabilities(&file);
+    let content = ReadCache::new(file);
+    let header = FileHeader64::<LittleEndian>::parse(&content).ok()?;
+    let endian = header.endian().ok()?;
+    if is_privileged {
         return Some(Obstacle::Privileged);
     }
-    (!has_interpreter(&mut file, &start).ok()?).then_some(Obstacle::Static)
+    let segments = header.program_headers(endian, &content).ok()?;
+    let has_loader = segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP);
+    (!has_loader).then_some(Obstacle::Static)
 }
 
 /// Returns whether the program gets capabilities from its file.
@@ -35,41 +42,6 @@ fn has_capabilities(file: &File) -> bool {
     let name = c"security.capability".as_ptr();
     // SAFETY: a C string and an empty buffer, which queries only the length.
     unsafe { libc::fgetxattr(file.as_raw_fd(), name, std::ptr::null_mut(), 0) > 0 }
-}
-
-/// Position of the program headers (ELF-64 object file format, file header).
-struct ProgramHeaders {
-    offset: u64,
-    entry_bytes: u16,
-    entries: u16,
-}
-
-const PT_INTERP: u32 = 3;
-const HEADER_BYTES: usize = 64;
-
-fn headers(file: &mut File) -> io::Result<Option<ProgramHeaders>> {
-    let mut header = [0; HEADER_BYTES];
-    file.read_exact(&mut header)?;
-    // Magic, ELFCLASS64, ELFDATA2LSB.
-    if !header.starts_with(b"\x7fELF\x02\x01") {
-        return Ok(None);
-    }
-    let word = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-    let offset = u64::from(word(32)) | u64::from(word(34)) << 16 | u64::from(word(36)) << 32;
-    Ok(Some(ProgramHeaders { offset, entry_bytes: word(54), entries: word(56) }))
-}
-
-fn has_interpreter(file: &mut File, headers: &ProgramHeaders) -> io::Result<bool> {
-    for index in 0..headers.entries {
-        let offset = u64::from(index) * u64::from(headers.entry_bytes);
-        file.seek(SeekFrom::Start(headers.offset.saturating_add(offset)))?;
-        let mut kind = [0; 4];
-        file.read_exact(&mut kind)?;
-        if u32::from_le_bytes(kind) == PT_INTERP {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]
