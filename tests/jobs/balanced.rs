@@ -1,6 +1,6 @@
 //! Balanced jobs have no losses; with too few cores, the waits for a core are reported.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::truth::assert_within;
@@ -34,9 +34,7 @@ fn two_burning_ranks_are_balanced_and_efficient() {
 
 #[test]
 fn eight_sleeping_ranks_are_balanced() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     // A sleeping rank wakes up half a millisecond late if others poll on its core: that must be
     // less than a hundredth of a step.
     let job = Job::ranks("balanced", Mpi::OpenMpi, 8).arguments("sleep 12 40").watch(Watch::Run);
@@ -45,9 +43,7 @@ fn eight_sleeping_ranks_are_balanced() {
 
 #[test]
 fn efficiency_of_an_imbalanced_job_is_the_share_of_its_work() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments("sleep 40 10 3");
     job.watch(Watch::Run).run_until(|job| {
         let (summary, truth) = (job.summary(), job.truth());
@@ -77,9 +73,7 @@ fn assert_oversubscribed(job: &Outcome) {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn too_few_cores_are_named() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let cores = std::thread::available_parallelism().expect("the system counts its cores").get();
     let ranks = u32::try_from(3 * cores).expect("a machine's cores are few");
     let job = Job::ranks("oversubscribed", Mpi::OpenMpi, ranks).arguments("burn 40 10");
@@ -97,9 +91,7 @@ fn too_few_cores_are_named() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn ranks_that_are_bound_to_one_core_are_told_so() {
-    if !Mpi::Mpich.available() {
-        return;
-    }
+    needs!(Mpi::Mpich);
     let job = Job::ranks("oversubscribed", Mpi::Mpich, 2).watch(Watch::Run);
     job.clone().arguments("burn 20 40 1 bound").run_until(|job| {
         assert_oversubscribed(job);

@@ -1,6 +1,6 @@
 //! Contexts and ranks that vary together in a real job.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::subject_job::{Job, Watch};
 use serde_json::Value;
 
@@ -11,9 +11,7 @@ const LEAKAGE: [&str; 4] = ["leak_west", "leak_east", "reflect", "tally_currents
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn boundary_ranks_of_a_sweep_and_their_four_loops_are_a_bicluster() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("sweep", Mpi::OpenMpi, 12).watch(Watch::Run).shares_cores();
     job.run_until(|job| {
         let summary = job.summary();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Summary;
@@ -25,9 +25,7 @@ fn functions(summary: &Summary) -> BTreeMap<String, bool> {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn what_is_not_looked_up_in_time_is_told() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let cache = Scratch::new("described");
     for milliseconds in [100, 2000] {
         let job = Job::ranks("described", Mpi::OpenMpi, 2).watch(Watch::Run);

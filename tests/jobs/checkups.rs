@@ -49,10 +49,10 @@ fn a_missing_library_and_a_wrong_setting_are_found() {
 
 #[test]
 fn the_mpi_of_a_program_is_named() {
-    for (mpi, name) in [(Mpi::OpenMpi, "Open MPI"), (Mpi::Mpich, "MPICH")] {
-        if !mpi.available() {
-            continue;
-        }
+    for (mpi, name) in [(Mpi::OpenMpi, "Open MPI"), (Mpi::Mpich, "MPICH")]
+        .into_iter()
+        .filter(|(mpi, _)| mpi.available())
+    {
         let program = executable("imbalance", Form::C, Some(mpi));
         let (checks, status) = checks(&[program.to_str().expect("a path in UTF-8")], &[]);
         let check = checks.iter().find(|check| check["name"] == "MPI").expect("it is looked at");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use plimsoll_tests::lists::numbers;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -35,9 +35,7 @@ fn assert_sound(clusters: &[(String, Value)]) {
 
 /// Asserts that sleeping ranks of Open MPI that behave as `how` says have such clusters.
 fn assert_clusters(iterations: u32, how: &str, are_found: impl Fn(&[(String, Value)])) {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let arguments = format!("sleep {iterations} 20 3 {how}");
     let job = Job::ranks("behaviours", Mpi::OpenMpi, RANKS).arguments(&arguments);
     let job = job.watch(Watch::Run);
@@ -86,9 +84,7 @@ fn graded_ranks_are_few_clusters_of_neighbours() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn threads_that_do_alike_are_one_cluster_over_all_ranks() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("threads", Mpi::OpenMpi, 4).arguments("sleep 20 20 1 3");
     job.watch(Watch::Run).run_until(|job| {
         let clusters =

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -41,9 +41,7 @@ fn is_counted(job: &Outcome, event: &str) -> bool {
 
 #[test]
 fn events_belong_to_the_functions_that_cause_them() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = faults("page-faults,context-switches,task-clock");
     let job = job.variable(
         "PLIMSOLL_METRICS",
@@ -109,9 +107,7 @@ fn events_belong_to_the_functions_that_cause_them() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn events_that_the_machine_lacks_are_named_and_the_run_goes_on() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = faults("cycles,instructions,page-faults").run().succeeded();
     let (cycles, instructions) = (is_counted(&job, "cycles"), is_counted(&job, "instructions"));
     if cycles && instructions {

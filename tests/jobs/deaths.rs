@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use plimsoll_tests::digests::{By, digest};
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 use plimsoll_tests::summary::Summary;
@@ -66,9 +66,7 @@ fn waiting_for_the_dead_is_no_loss() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn a_death_on_another_node_ends_the_run_everywhere() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = outlived(Mpi::OpenMpi, 4, 2, "KILL").run();
     for threads in [1, 3] {
         let joined = digest(&folder(&job), By::Threads(threads));

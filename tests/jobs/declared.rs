@@ -3,7 +3,7 @@
 use std::fs;
 
 use plimsoll_tests::digests::{By, digest, folder_of};
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject::Form;
@@ -97,9 +97,7 @@ fn declared_functions_may_end_in_a_tail_call() {
 /// by the spool alone, has the same phases and losses.
 #[test]
 fn declared_functions_of_a_smaller_communicator_divide_phases() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("declared", Mpi::OpenMpi, 4).arguments("sleep 32 10 3 rows");
     let done = with_rules(job, "meet = collective_synchronisation\n", |job| {
         let summary = job.summary();
@@ -125,9 +123,7 @@ fn declared_functions_of_a_smaller_communicator_divide_phases() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn uneven_multigrid_shows_where_a_rule_says_that_ranks_meet() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("multigrid", Mpi::OpenMpi, 2).form(Form::Hypre).arguments("48 3 0 3");
     with_rules(job, "hypre_MatvecCommPkgCreate = collective_synchronisation\n", |job| {
         let summary = job.summary();

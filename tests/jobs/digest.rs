@@ -12,7 +12,7 @@ use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::digests::{By, differences, digest, spools};
 use plimsoll_tests::job_lock::lock_shared;
 use plimsoll_tests::lists::numbers;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::scratch::Scratch;
@@ -32,9 +32,7 @@ fn folder(job: &Outcome) -> PathBuf {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn whoever_reads_it_says_the_same() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 20 10 3");
     let job = job.watch(Watch::Run).shares_cores().run().succeeded();
     let summary = job.summary();
@@ -49,9 +47,7 @@ fn whoever_reads_it_says_the_same() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn nodes_are_joined() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).nodes(2).arguments("sleep 20 10 3");
     let job = job.watch(Watch::Run).shares_cores().run().succeeded();
     let summary = job.summary();
@@ -83,9 +79,7 @@ fn representative_ranks(summary: &Summary) -> BTreeSet<u64> {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn of_a_run_with_its_report_the_ranks_stay_that_tell_of_it() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     for nodes in [1, 4] {
         let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments("sleep 20 10 3");
         let job = if nodes > 1 { job.nodes(nodes) } else { job };
@@ -125,9 +119,7 @@ fn where_each_rank_is_one_of_a_kind_all_stay() {
 
 #[test]
 fn what_stays_of_a_spool_is_as_it_was() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 20 10 3");
     let job = job.watch(Watch::Run).shares_cores().run().succeeded();
     let whole = folder(&job).join("rank0.spool");
@@ -306,9 +298,7 @@ fn a_damaged_spool_is_not_complete() {
 
 #[test]
 fn a_missing_rank_makes_a_digest_incomplete() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).nodes(2).arguments("sleep 5 10 3");
     let job = job.watch(Watch::Run).shares_cores().run().succeeded();
     let folder = folder(&job);

@@ -1,6 +1,6 @@
 //! Load imbalance of known size is found, and the function that causes it is named.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -11,9 +11,7 @@ const TOLERANCE: f64 = 0.10;
 /// Runs a complete job until the assertions hold; skipped without the MPI. Modes have 40
 /// iterations: the first one is a phase of its own and holds a fortieth of the loss.
 fn shown(subject: &str, mpi: Mpi, ranks: u32, mode: &str, assertions: impl Fn(&Outcome)) {
-    if !mpi.available() {
-        return;
-    }
+    needs!(mpi);
     let job = Job::ranks(subject, mpi, ranks).arguments(mode).watch(Watch::Run);
     retry_on_noise(|| whole(job.run().succeeded()), assertions);
 }
@@ -96,9 +94,7 @@ fn slow_ranks_that_call_the_function_at_another_place() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn preloaded_by_the_launcher() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 40 10 3");
     let job = job.watch(Watch::Preload);
     retry_on_noise(|| whole(job.run().succeeded()), |job| assert_found(job, "load_imbalance"));
@@ -153,9 +149,7 @@ fn waiting_on_a_duplicate_of_the_world() {
 
 #[test]
 fn without_regions_the_wall_clock_sees_the_work() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 2).arguments("burn 40 10 3");
     let job = job.watch(Watch::Run).variable("PLIMSOLL_REGIONS", "off").run_until(|job| {
         let of = |function| job.summary().of_function(function).sum_s;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use plimsoll_tests::artifacts::workspace_dir;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -32,9 +32,7 @@ fn seconds(losses: &[Loss<'_>]) -> f64 {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     // A step lasts less than 20 ms: ten periods for it.
     let corner = job("droplet.in", "", "--period 1ms").run_until(|corner| {
         let summary = corner.summary();
@@ -72,9 +70,7 @@ fn a_droplet_in_a_corner_is_load_imbalance_until_the_box_is_cut_for_it() {
 
 #[test]
 fn a_melt_is_balanced() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     job("melt.in", "", "").run_until(|melt| {
         let losses = melt.summary().losses_of("load_imbalance");
         let severity: f64 =
@@ -85,9 +81,7 @@ fn a_melt_is_balanced() {
 
 #[test]
 fn atoms_that_one_rank_writes_are_serialization() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     job("dump.in", "", "--period 1ms").run_until(|dump| {
         let summary = dump.summary();
         let serial = summary.losses_of("serialization");
@@ -121,9 +115,7 @@ fn assert_groups(job: &Outcome, task: &str) {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn partitions_with_tasks_of_their_own_are_groups() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let partitions = "-screen none -partition 6 2";
     for (input, task) in [
         ("split.in", "LAMMPS_NS::PPPM::compute"),

@@ -1,7 +1,7 @@
 //! Limits and descriptors belong to the program: Plimsoll's own writes raise no signal and go to
 //! none of the program's files.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 
@@ -173,15 +173,14 @@ fn ranks_that_filter_their_system_calls_are_measured_until_then() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn nobody_waits_for_a_rank_of_another_node_that_filters_its_system_calls() {
-    if Mpi::Mpich.available() {
-        for rank in ["1", "2", ""] {
-            let job = Job::ranks("filters", Mpi::Mpich, 4).nodes(2);
-            let job = job.arguments(&format!("syscall kill return {rank}")).shares_cores();
-            let (plain, watched) = (job.run(), job.watch(Watch::Run).run());
-            assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
-            assert!(!watched.files_ending(".plimsoll.json").is_empty(), "{}", watched.transcript());
-        }
+    needs!(Mpi::Mpich);
+    for rank in ["1", "2", ""] {
+        let job = Job::ranks("filters", Mpi::Mpich, 4).nodes(2);
+        let job = job.arguments(&format!("syscall kill return {rank}")).shares_cores();
+        let (plain, watched) = (job.run(), job.watch(Watch::Run).run());
+        assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
+        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+        assert!(!watched.files_ending(".plimsoll.json").is_empty(), "{}", watched.transcript());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Loops: found in the machine code, and their iterations counted from samples.
 
 use plimsoll_tests::lists::numbers;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Summary;
@@ -16,9 +16,7 @@ fn near(value: &Value, truth: f64, within: f64) {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn loops_of_a_known_source() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     Job::ranks("loops", Mpi::OpenMpi, 2).watch(Watch::Run).run_until(|job| {
         let summary = job.summary();
         iterations_are_those_of_the_source(summary);
@@ -109,9 +107,7 @@ fn iterations_shorter_than_a_period_are_not_invented(summary: &Summary) {
 /// loop has one iteration per multigrid cycle.
 #[test]
 fn iterations_of_multigrid_are_those_that_it_prints() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("multigrid", Mpi::OpenMpi, 2).form(Form::Hypre).arguments("64 1 1");
     job.options("--period 1ms").watch(Watch::Run).run_until(|job| {
         let (levels, cycles) = levels_and_cycles(job.stdout());
@@ -140,9 +136,7 @@ fn levels_and_cycles(printed: &str) -> (u64, u64) {
 
 #[test]
 fn a_loop_of_a_program_in_cxx_has_its_line() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).form(Form::Cxx).arguments("sleep 20 20 3");
     job.watch(Watch::Run).run_until(|job| {
         let it = job.summary().loop_of("main");

@@ -1,7 +1,7 @@
 //! Losses of every kind are named, quantified and explained, are not reported where there are none,
 //! and predict the run time without them.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject::Form;
@@ -20,9 +20,8 @@ fn job(subject: &str, mpi: Mpi, ranks: u32, arguments: &str) -> Job {
 
 /// Runs a job until the assertions hold; skipped without the MPI.
 fn shown(subject: &str, mpi: Mpi, ranks: u32, arguments: &str, assertions: impl Fn(&Outcome)) {
-    if mpi.available() {
-        job(subject, mpi, ranks, arguments).run_until(assertions);
-    }
+    needs!(mpi);
+    job(subject, mpi, ranks, arguments).run_until(assertions);
 }
 
 /// Maximum of all other losses, as a fraction of the worst: random differences between ranks are
@@ -78,9 +77,7 @@ fn assert_foretold(
     kind: &str,
     assertions: impl Fn(&Outcome),
 ) {
-    if !mpi.available() {
-        return;
-    }
+    needs!(mpi);
     let [with, without] = [with, without].map(|arguments| job(subject, mpi, ranks, arguments));
     let run = || {
         let without = without.run_until(|job| assert_none(job, kind));
@@ -175,9 +172,7 @@ fn polls_are_frequent_communication_of_the_loop_that_makes_them() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn multigrid_polls_when_it_is_set_up() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("multigrid", Mpi::OpenMpi, 8).form(Form::Hypre).arguments("12 40");
     job.watch(Watch::Run).run_until(|job| {
         let loss = first(job, "frequent_communication");
@@ -326,9 +321,7 @@ fn ranks_that_take_turns_within_rows_are_waited_for_there() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn rows_are_found_by_samples_alone() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     for how in ["columns", "world"] {
         let job = job("grid", Mpi::OpenMpi, 8, &format!("sleep 30 20 3 {how}"));
         job.variable("PLIMSOLL_REGIONS", "off").run_until(|job| {
@@ -346,9 +339,7 @@ fn rows_are_found_by_samples_alone() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn files_are_found_by_samples_alone() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     // Neither the number of calls nor the size of their data is known.
     let kinds = ["large_io", "frequent_communication"];
     let job = job("files", Mpi::OpenMpi, 2, "sleep 20 60 24");
@@ -491,10 +482,9 @@ const FIGURE_13_TOLERANCE: f64 = 0.06;
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn the_run_time_with_collective_writing_is_predicted_from_serialised_writing() {
-    for (mpi, ranks) in [(Mpi::OpenMpi, 8), (Mpi::Mpich, 2)] {
-        if !mpi.available() {
-            continue;
-        }
+    for (mpi, ranks) in
+        [(Mpi::OpenMpi, 8), (Mpi::Mpich, 2)].into_iter().filter(|(mpi, _)| mpi.available())
+    {
         let [serial, collective] = ["sleep 20 40 1", "sleep 20 40 1 collective"]
             .map(|arguments| job("snapshots", mpi, ranks, arguments));
         let run = || {

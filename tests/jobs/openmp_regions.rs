@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -70,96 +70,89 @@ fn assert_region(job: &Outcome, function: &str) -> Value {
 
 #[test]
 fn uneven_threads_of_a_static_loop_are_found_with_their_line() {
-    if Mpi::OpenMpi.available() {
-        job(1, 4, "static").run_until(|job| {
-            let region = assert_region(job, "uneven_static");
-            let (found, truth) = (number(&region, "imbalance_s"), job.truth());
-            assert_within("imbalance", found, truth.number("imbalance_s"), TOLERANCE);
-            assert_within(
-                "load balance",
-                number(&region, "load_balance_s"),
-                truth.number("idle_s"),
-                TOLERANCE,
-            );
-        });
-    }
+    needs!(Mpi::OpenMpi);
+    job(1, 4, "static").run_until(|job| {
+        let region = assert_region(job, "uneven_static");
+        let (found, truth) = (number(&region, "imbalance_s"), job.truth());
+        assert_within("imbalance", found, truth.number("imbalance_s"), TOLERANCE);
+        assert_within(
+            "load balance",
+            number(&region, "load_balance_s"),
+            truth.number("idle_s"),
+            TOLERANCE,
+        );
+    });
 }
 
 #[test]
 fn uneven_threads_of_a_dynamic_loop_are_found() {
-    if Mpi::OpenMpi.available() {
-        job(1, 4, "dynamic").run_until(|job| {
-            let region = assert_region(job, "uneven_dynamic");
-            let (found, truth) = (number(&region, "imbalance_s"), job.truth());
-            assert_within("imbalance", found, truth.number("imbalance_s"), TOLERANCE);
-        });
-    }
+    needs!(Mpi::OpenMpi);
+    job(1, 4, "dynamic").run_until(|job| {
+        let region = assert_region(job, "uneven_dynamic");
+        let (found, truth) = (number(&region, "imbalance_s"), job.truth());
+        assert_within("imbalance", found, truth.number("imbalance_s"), TOLERANCE);
+    });
 }
 
 #[test]
 fn waits_in_a_barrier_are_no_work() {
-    if Mpi::OpenMpi.available() {
-        job(1, 4, "barrier").run_until(|job| {
-            let region = assert_region(job, "uneven_before_barrier");
-            let (found, truth) = (number(&region, "barrier_s"), job.truth());
-            assert_within("barriers", found, truth.number("idle_s"), TOLERANCE);
-            let waits = job.summary().of_function("GOMP_barrier");
-            assert!(waits.calls >= 4.0 * truth.number("instances"), "{}", job.text());
-        });
-    }
+    needs!(Mpi::OpenMpi);
+    job(1, 4, "barrier").run_until(|job| {
+        let region = assert_region(job, "uneven_before_barrier");
+        let (found, truth) = (number(&region, "barrier_s"), job.truth());
+        assert_within("barriers", found, truth.number("idle_s"), TOLERANCE);
+        let waits = job.summary().of_function("GOMP_barrier");
+        assert!(waits.calls >= 4.0 * truth.number("instances"), "{}", job.text());
+    });
 }
 
 #[test]
 fn waits_for_a_critical_section_are_no_work() {
-    if Mpi::OpenMpi.available() {
-        job(1, 4, "critical").run_until(|job| {
-            let region = assert_region(job, "one_after_the_other");
-            // Of four threads, the first does not wait, and the last waits for three others.
-            let truth_s = job.truth().number("critical_s") * 6.0 / 4.0;
-            assert_within("locks", number(&region, "lock_s"), truth_s, TOLERANCE);
-        });
-    }
+    needs!(Mpi::OpenMpi);
+    job(1, 4, "critical").run_until(|job| {
+        let region = assert_region(job, "one_after_the_other");
+        // Of four threads, the first does not wait, and the last waits for three others.
+        let truth_s = job.truth().number("critical_s") * 6.0 / 4.0;
+        assert_within("locks", number(&region, "lock_s"), truth_s, TOLERANCE);
+    });
 }
 
 #[test]
 fn even_threads_have_no_imbalance() {
-    if Mpi::OpenMpi.available() {
-        job(1, 4, "even").run_until(|job| {
-            let region = assert_region(job, "even");
-            let fraction = number(&region, "imbalance_s") / number(&region, "elapsed_s");
-            assert!(fraction < 0.1, "{region}");
-        });
-    }
+    needs!(Mpi::OpenMpi);
+    job(1, 4, "even").run_until(|job| {
+        let region = assert_region(job, "even");
+        let fraction = number(&region, "imbalance_s") / number(&region, "elapsed_s");
+        assert!(fraction < 0.1, "{region}");
+    });
 }
 
 #[test]
 fn ranks_with_threads_add_up_and_their_mpi_is_told_apart() {
-    if Mpi::OpenMpi.available() {
-        job(2, 2, "mpi").run_until(|job| {
-            let [region] = regions(job) else { panic!("{:#?}", regions(job)) };
-            assert_eq!(region["ranks"], "0-1");
-            let instances = job.truth().number("instances");
-            assert_eq!(number(region, "instances"), 2.0 * instances);
-            // Rank 0 waits in MPI_Barrier for rank 1, which works three times as long.
-            assert_within("MPI", number(region, "mpi_s"), instances * 0.030, 0.15);
-        });
-    }
+    needs!(Mpi::OpenMpi);
+    job(2, 2, "mpi").run_until(|job| {
+        let [region] = regions(job) else { panic!("{:#?}", regions(job)) };
+        assert_eq!(region["ranks"], "0-1");
+        let instances = job.truth().number("instances");
+        assert_eq!(number(region, "instances"), 2.0 * instances);
+        // Rank 0 waits in MPI_Barrier for rank 1, which works three times as long.
+        assert_within("MPI", number(region, "mpi_s"), instances * 0.030, 0.15);
+    });
 }
 
 #[test]
 fn threads_work_below_the_call_path_that_makes_the_region() {
-    if Mpi::OpenMpi.available() {
-        job(1, 4, "static").run_until(|job| {
-            let outlined = job.summary().of_function("uneven_static._omp_fn.0");
-            assert!(!outlined.nodes.is_empty(), "{}", job.text());
-            for node in outlined.nodes {
-                let parent = job.summary().number(&format!("/tree/nodes/{node}/parent"));
-                let frame = job.summary().number(&format!("/tree/nodes/{parent}/frame"));
-                let function = job.summary().text(&format!("/tree/frames/{frame}/function"));
-                assert_eq!(function, "uneven_static");
-            }
-        });
-    }
+    needs!(Mpi::OpenMpi);
+    job(1, 4, "static").run_until(|job| {
+        let outlined = job.summary().of_function("uneven_static._omp_fn.0");
+        assert!(!outlined.nodes.is_empty(), "{}", job.text());
+        for node in outlined.nodes {
+            let parent = job.summary().number(&format!("/tree/nodes/{node}/parent"));
+            let frame = job.summary().number(&format!("/tree/nodes/{parent}/frame"));
+            let function = job.summary().text(&format!("/tree/frames/{frame}/function"));
+            assert_eq!(function, "uneven_static");
+        }
+    });
 }
 
 #[test]
@@ -198,8 +191,7 @@ fn every_construct_gives_the_same_results() {
 
 #[test]
 fn without_openmp_nothing_is_redirected() {
-    if Mpi::OpenMpi.available() {
-        let job = job(1, 2, "static").variable("PLIMSOLL_OPENMP", "off").run().succeeded();
-        assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());
-    }
+    needs!(Mpi::OpenMpi);
+    let job = job(1, 2, "static").variable("PLIMSOLL_OPENMP", "off").run().succeeded();
+    assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use serde_json::Value;
 
 use plimsoll_tests::artifacts::target_dir;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime, team};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::{Form, executable};
@@ -129,9 +129,7 @@ fn regions_of_unusual_shapes_are_counted() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn four_ranks_with_threads_add_up() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     for runtime in OpenMpRuntime::ALL.into_iter().filter(|runtime| runtime.available()) {
         let job = Job::ranks("openmp_kinds", Mpi::OpenMpi, 4)
             .form(Form::OpenMp(Language::C, runtime))
@@ -169,10 +167,9 @@ fn spinning_threads_wait_as_sleeping_ones() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn a_runtime_is_recognised_under_the_name_of_another_one() {
-    for runtime in [OpenMpRuntime::Llvm, OpenMpRuntime::Intel] {
-        if !runtime.available() {
-            continue;
-        }
+    for runtime in
+        [OpenMpRuntime::Llvm, OpenMpRuntime::Intel].into_iter().filter(|it| it.available())
+    {
         let folder = target_dir().join("subjects").join(format!("as-libgomp-{}", runtime.name()));
         fs::create_dir_all(&folder).expect("the target directory can be written");
         let link = folder.join("libgomp.so.1");
@@ -191,9 +188,7 @@ fn a_runtime_is_recognised_under_the_name_of_another_one() {
 #[ignore = "long: scripts/test --all"]
 fn the_runtime_is_left_to_another_tool() {
     let runtime = OpenMpRuntime::Llvm;
-    if !runtime.available() {
-        return;
-    }
+    needs!(runtime);
     let library = {
         let _job_lock = plimsoll_tests::job_lock::lock_exclusively();
         executable("openmp_tool", Form::Library, None)
@@ -222,10 +217,9 @@ fn the_runtime_is_left_to_another_tool() {
 
 #[test]
 fn a_tool_of_the_program_receives_no_address_of_a_mark() {
-    for runtime in [OpenMpRuntime::Llvm, OpenMpRuntime::Intel] {
-        if !runtime.available() {
-            continue;
-        }
+    for runtime in
+        [OpenMpRuntime::Llvm, OpenMpRuntime::Intel].into_iter().filter(|it| it.available())
+    {
         let job = watched("openmp_own_tool", Language::C, runtime, "burn 1 50").shares_cores();
         let job = job.variable("PLIMSOLL_PERIOD", "1ms");
         let without = |setting: &str| job.clone().variable(setting, "off");
@@ -242,9 +236,8 @@ fn a_tool_of_the_program_receives_no_address_of_a_mark() {
 
 #[test]
 fn without_the_setting_there_is_no_tool() {
-    if OpenMpRuntime::Llvm.available() {
-        let job = watched("openmp_kinds", Language::C, OpenMpRuntime::Llvm, "sleep 5 5 3 static");
-        let job = job.variable("PLIMSOLL_OPENMP", "off").shares_cores().run().succeeded();
-        assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());
-    }
+    needs!(OpenMpRuntime::Llvm);
+    let job = watched("openmp_kinds", Language::C, OpenMpRuntime::Llvm, "sleep 5 5 3 static");
+    let job = job.variable("PLIMSOLL_OPENMP", "off").shares_cores().run().succeeded();
+    assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());
 }

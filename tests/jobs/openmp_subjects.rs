@@ -1,7 +1,7 @@
 //! The subjects with threads alone: their truths must hold without Plimsoll, in each language and
 //! under each OpenMP runtime. These tests do not need the library.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime, team};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
@@ -160,9 +160,7 @@ fn less_usual_regions_are_what_their_subject_says() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn regions_communicate_at_each_level_of_threads() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     for runtime in OpenMpRuntime::ALL.into_iter().filter(|runtime| runtime.available()) {
         for how in ["funneled", "serialized", "multiple", "uneven"] {
             let job = Job::ranks("openmp_ranks", Mpi::OpenMpi, 4)

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use plimsoll_tests::artifacts::{build, target_dir};
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::nodes;
 use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime, team};
 use plimsoll_tests::outcome::Outcome;
@@ -96,9 +96,7 @@ fn no_panic_leaves_a_hook() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn no_panic_leaves_a_callback_of_an_openmp_runtime() {
-    if !OpenMpRuntime::Llvm.available() {
-        return;
-    }
+    needs!(OpenMpRuntime::Llvm);
     let form = Form::OpenMp(Language::C, OpenMpRuntime::Llvm);
     let job = Job::alone("openmp_kinds").form(form).arguments("sleep 3 5 3 static");
     let job = team(job, 2).shares_cores();

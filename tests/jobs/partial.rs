@@ -1,15 +1,13 @@
 //! One rank of two carries the library, the other does not. A collective that only one of them
 //! enters would hang; so the library must not communicate, and the report must say why.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
 
 fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
-    if !mpi.available() {
-        return;
-    }
+    needs!(mpi);
     let job = Job::ranks("imbalance", mpi, 2).arguments("burn 20 10 3");
     let plain = job.run().succeeded();
     let job = job.watch(Watch::PreloadRank(preloaded));

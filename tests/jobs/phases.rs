@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
@@ -55,9 +55,7 @@ fn an_iteration_is_an_instance() {
 
 #[test]
 fn two_barriers_make_two_phases() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = job("serial", Mpi::OpenMpi, 4, "sleep 30 5 3").run_until(assert_partition);
     let recurring = phases(job.summary()).iter().map(instances).filter(|&instances| instances > 1);
     let mut recurring: Vec<_> = recurring.collect();
@@ -107,9 +105,7 @@ fn phases_of(known: &[(u64, &str)]) -> Vec<(u64, String)> {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn a_run_of_known_structure_has_its_phases_with_and_without_measured_calls() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let known = phases_of(&[
         (1, " > MPI_Barrier"),
         (1, "MPI_Barrier > MPI_Allreduce"),
@@ -134,9 +130,7 @@ fn a_run_of_known_structure_has_its_phases_with_and_without_measured_calls() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn programs_that_differ_have_their_phases_without_measured_calls() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let known = phases_of(&[
         (1, " > MPI_Allreduce"),
         (29, "MPI_Allreduce > MPI_Allreduce"),
@@ -150,9 +144,7 @@ fn programs_that_differ_have_their_phases_without_measured_calls() {
 
 #[test]
 fn where_ranks_synchronise_at_places_of_their_own_is_one_phase_and_the_rest_as_ever() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = job("detours", Mpi::OpenMpi, 4, "sleep 30 10 3").run_until(|job| {
         let (worst, truth) = (job.summary().worst(), job.truth());
         assert_eq!(worst.kind(), "load_imbalance", "{}", job.text());
@@ -171,9 +163,7 @@ fn where_ranks_synchronise_at_places_of_their_own_is_one_phase_and_the_rest_as_e
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn ranks_with_tasks_of_their_own_are_groups() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     job("coupled", Mpi::OpenMpi, 8, "sleep 30 20 3").run_until(|job| {
         let all = phases(job.summary());
         let recurring: Vec<_> = all.iter().filter(|phase| instances(phase) == 29).collect();
@@ -195,9 +185,7 @@ fn ranks_with_tasks_of_their_own_are_groups() {
 
 #[test]
 fn a_part_of_the_world_delimits_no_phase() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     job("sync_comms", Mpi::OpenMpi, 4, "sleep 30 5 3").run_until(assert_partition);
 }
 
@@ -300,9 +288,7 @@ fn the_thread_that_communicates_has_the_phases() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn long_runs_keep_their_phases_by_samples_alone() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     // With less memory, contexts of MPI_Init and of waiting ranks fill the tree.
     let job = job("stages", Mpi::OpenMpi, 2, "sleep 60 20 3");
     let job = job.variable("PLIMSOLL_PERIOD", "150us").variable("PLIMSOLL_MEMORY", "2MiB");
@@ -328,9 +314,7 @@ fn notes<'a>(summary: &'a Summary, begin: &str) -> Vec<&'a str> {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn what_is_not_followed_is_said() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let said = "On rank 0-1 several threads took part in collectives";
     // The thread that called MPI_Init synchronises for as long as the other one has work.
     let elsewhere = run("elsewhere", Mpi::OpenMpi, 2, "sleep 40 10 2 multiple");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::per_rank_check::PerRank;
 use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
@@ -103,9 +103,7 @@ fn per_rank(job: &Outcome) -> &PerRank {
 
 #[test]
 fn the_times_of_single_ranks_are_beside_the_summary() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 4).arguments("sleep 20 10 3");
     let job = job.watch(Watch::Run).run_until(|job| {
         let mut work_s = [0.0; 4];

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use plimsoll_tests::artifacts::{artifacts, workspace_dir};
 use plimsoll_tests::lists::numbers;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -44,9 +44,7 @@ fn assert_represented(job: &Outcome, function: &str, iterations: u64) {
 
 #[test]
 fn planted_kinds_of_iterations_have_representatives() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("rhythms", Mpi::OpenMpi, 2).options("--period 1ms").watch(Watch::Run);
     let job = job.run_until(|job| {
         every_tenth_iteration_is_a_cluster(job);
@@ -174,9 +172,7 @@ fn without_the_spool_the_mean_course_is_exported(summary: &Path) {
 /// The input makes every tenth step build the lists anew, needed or not.
 #[test]
 fn steps_of_lammps_that_rebuild_neighbour_lists_are_a_cluster() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let input = workspace_dir().join("tests/lammps/rebuilds.in");
     let job = Job::ranks("lmp", Mpi::OpenMpi, 1)
         .form(Form::Installed)

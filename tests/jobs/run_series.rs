@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use plimsoll_tests::artifacts::artifacts;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -54,9 +54,7 @@ fn true_excess(jobs: &[Outcome], key: &str) -> f64 {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn excess_work_of_a_series_is_what_the_subject_says() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     retry_on_noise(series, |jobs| {
         let comparison = compared(jobs);
         assert_eq!(comparison["expectation"]["kind"], "strong");

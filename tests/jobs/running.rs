@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_summary::Summary;
 use plimsoll_tests::artifacts::artifacts;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject_job::{Job, Watch};
 
@@ -36,9 +36,7 @@ fn first_loss(directory: &Path) -> Summary {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn a_running_job_is_shown_with_its_losses_until_it_ends() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     // Built before the job begins.
     artifacts();
     let scratch = Scratch::new("running");

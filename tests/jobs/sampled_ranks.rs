@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use plimsoll_tests::digests::{By, digest, folder_of, spools};
 use plimsoll_tests::lists::numbers;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::summary::Summary;
@@ -71,9 +71,7 @@ fn assert_intervals_hold(job: &Outcome, digest: &Summary) {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn the_kept_ranks_stand_for_all() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     // With 99 %, few of the intervals of a hundred jobs miss a truth.
     kinds("sample:confidence=99%,error=10%").run_until(|job| {
         let summary = job.summary();
@@ -111,9 +109,7 @@ fn the_kept_ranks_stand_for_all() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn the_seed_chooses_the_ranks_and_nodes_reduce_their_spools_alike() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let kept = |job: &Outcome| {
         let kept = ranks(job.summary().at("/population/strata"), "sampled");
         kept.into_iter().flatten().collect::<BTreeSet<u64>>()
@@ -134,9 +130,7 @@ fn the_seed_chooses_the_ranks_and_nodes_reduce_their_spools_alike() {
 /// Nobody knows how much the ranks of such a job differ.
 #[test]
 fn a_job_that_ends_early_keeps_the_samples_of_all_ranks() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("exits", Mpi::OpenMpi, 4).arguments("mpi_abort");
     let job = job.variable("PLIMSOLL_TRACE", "sample").watch(Watch::Run).run();
     let summary = job.summary();
@@ -148,9 +142,7 @@ fn a_job_that_ends_early_keeps_the_samples_of_all_ranks() {
 
 #[test]
 fn a_wrong_request_is_warned_of_once() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("balanced", Mpi::OpenMpi, 2).arguments("sleep 20 5").watch(Watch::Run);
     let job = job.variable("PLIMSOLL_TRACE", "sample:error=0%").run().succeeded();
     let mut messages = job.plimsoll_messages();

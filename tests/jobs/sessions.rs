@@ -6,10 +6,10 @@ use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
 
 fn assert_found(how: &str) {
-    for mpi in [Mpi::Mpich, Mpi::MpichWheel, Mpi::MpichWheelStandard, Mpi::OpenMpiWheel] {
-        if !mpi.available() {
-            continue;
-        }
+    for mpi in [Mpi::Mpich, Mpi::MpichWheel, Mpi::MpichWheelStandard, Mpi::OpenMpiWheel]
+        .into_iter()
+        .filter(|it| it.available())
+    {
         let job = Job::ranks("sessions", mpi, 2).arguments(&format!("sleep 40 10 3 {how}"));
         let run = || {
             let plain = job.run().succeeded();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::digests::{By, differences, digest, digest_with, folder_of};
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::scratch::Scratch;
 use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
@@ -123,9 +123,7 @@ fn the_output_directory_is_made() {
 
 #[test]
 fn options_are_the_variables() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("balanced", Mpi::OpenMpi, 2).arguments("burn 20 5").watch(Watch::Run);
     let job =
         job.options("--period 1ms --output here --formats json").shares_cores().run().succeeded();
@@ -161,9 +159,7 @@ fn has_cause(summary: &Summary, function: &str) -> bool {
 
 #[test]
 fn rules_of_labels_hold_on_all_ranks_and_in_a_digest() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let files = Scratch::new("labels");
     let file = files.path().join("rules");
     let rules = b"# Ours.\r\n*even = computation\r\nlib*:work_uneven = io\r\n\

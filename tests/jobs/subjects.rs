@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use plimsoll_tests::job_lock::lock_exclusively;
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::subject_job::{Job, each_mpi, required_command};
 use plimsoll_tests::truth::assert_within;
@@ -59,9 +59,7 @@ fn every_subject_compiles_with_every_mpi() {
 
 #[test]
 fn imbalance_is_the_time_that_the_slow_ranks_take_longer() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let arguments = "sleep 20 20 3";
     let job = Job::ranks("imbalance", Mpi::OpenMpi, 8).arguments(arguments).run_until(|job| {
         let truth = job.truth();
@@ -77,9 +75,7 @@ fn imbalance_is_the_time_that_the_slow_ranks_take_longer() {
 
 #[test]
 fn alternating_ranks_have_equal_totals() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     Job::ranks("alternating", Mpi::OpenMpi, 4).arguments("sleep 20 10 3").run_until(|job| {
         let truth = job.truth();
         let loss_s = 20.0 * 0.020 * 3.0 / 4.0;
@@ -93,9 +89,7 @@ fn alternating_ranks_have_equal_totals() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn late_and_serial_losses_are_gathered() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     for (subject, in_each_s) in [("late", 0.020), ("serial", 0.030)] {
         let job =
             Job::ranks(subject, Mpi::OpenMpi, 4).arguments("sleep 10 10 3").run_until(|job| {

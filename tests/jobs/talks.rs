@@ -1,7 +1,7 @@
 //! The communication matrix equals the subjects' own counts, call by call, and losses name the
 //! ranks that are waited for.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -161,9 +161,7 @@ fn assert_origin(job: &Outcome, slow: &str, what: &str) {
 
 /// In some of these patterns, ranks wait for partners that wait themselves.
 fn assert_origins(mpi: Mpi) {
-    if !mpi.available() {
-        return;
-    }
+    needs!(mpi);
     // In `again`, ranks poll with MPI_Testall: two ranks of other MPIs would disturb each other.
     let polls = (mpi == Mpi::OpenMpi).then_some("again");
     for pattern in ["ring", "pipeline", "sweep", "farm", "halo", "server"].into_iter().chain(polls)
@@ -208,9 +206,7 @@ fn waiting_begins_at_the_slow_rank_in_fortran() {
         (Mpi::Mpich, Form::UseMpiF08),
         (Mpi::Mpich, Form::MpifH),
     ] {
-        if !mpi.available() {
-            return;
-        }
+        needs!(mpi);
         let job = Job::ranks("talks", mpi, ranks(mpi)).form(form).watch(Watch::Run);
         job.arguments("sleep 15 10 5 pipeline").run_until(|job| {
             assert_counted(job, &format!("{mpi}, {form:?}"));
@@ -234,10 +230,7 @@ fn assert_pattern(job: &Outcome, loss: &Loss<'_>, pattern: &str) {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn senders_wait_for_late_receivers() {
-    for mpi in [Mpi::OpenMpi, Mpi::Mpich, Mpi::Intel] {
-        if !mpi.available() {
-            continue;
-        }
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich, Mpi::Intel].into_iter().filter(|it| it.available()) {
         let job = Job::ranks("talks", mpi, 2).arguments("sleep 10 40 4 handover");
         job.watch(Watch::Run).run_until(|job| {
             assert_counted(job, "handover");
@@ -254,9 +247,7 @@ fn senders_wait_for_late_receivers() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn a_slow_rank_of_a_halo_is_found_also_when_it_changes() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("talks", Mpi::OpenMpi, 4).arguments("sleep 30 20 4 wander");
     job.watch(Watch::Run).run_until(|job| {
         let losses = job.summary().losses_of("wait_for_partner");

@@ -1,6 +1,6 @@
 //! Losses in teams of threads, each planted by a subject that measures it.
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime, team};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
@@ -115,9 +115,7 @@ fn threads_contend_for_critical_sections() {
 
 #[test]
 fn a_rank_that_is_slow_by_uneven_threads_says_so() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let form = Form::OpenMp(Language::C, OpenMpRuntime::Gomp);
     let job = Job::ranks("openmp_ranks", Mpi::OpenMpi, 2).form(form);
     let job = team(job.arguments("sleep 10 10 3 uneven"), 2);
@@ -132,10 +130,9 @@ fn a_rank_that_is_slow_by_uneven_threads_says_so() {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn who_holds_a_lock_while_others_wait_is_named() {
-    for runtime in [OpenMpRuntime::Gomp, OpenMpRuntime::Llvm] {
-        if !runtime.available() {
-            continue;
-        }
+    for runtime in
+        [OpenMpRuntime::Gomp, OpenMpRuntime::Llvm].into_iter().filter(|it| it.available())
+    {
         let form = Form::OpenMp(Language::C, runtime);
         let job = Job::alone("openmp_kinds").form(form).arguments("sleep 60 5 4 holders");
         team(job, 4).watch(Watch::Run).run_until(|job| {

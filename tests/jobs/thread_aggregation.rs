@@ -1,7 +1,7 @@
 //! Threads of processes, aggregated in each way, in the job and in the digest of its spool.
 
 use plimsoll_tests::digests::{By, differences, digest, folder_of};
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
@@ -12,9 +12,7 @@ const TOLERANCE: f64 = 0.10;
 
 /// Runs two ranks with three threads each that work for once, twice and three times as long.
 fn with(aggregation: &str, check: impl Fn(&Outcome)) {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("threads", Mpi::OpenMpi, RANKS).arguments("sleep 60 10 1 3");
     let job = job.variable("PLIMSOLL_THREADS", aggregation).variable("PLIMSOLL_TRACE", "all");
     job.watch(Watch::Run).run_until(|job| {

@@ -1,7 +1,7 @@
 //! Threads hang below the call path that created them.
 
 use plimsoll_tests::digests::{By, differences, digest, folder_of};
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -27,9 +27,7 @@ fn assert_seconds(job: &Outcome, function: &str, truth_s: f64) {
 
 #[test]
 fn threads_of_every_kind_hang_below_their_creators() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("creators", Mpi::OpenMpi, 2).arguments("sleep 1 300 1 50");
     let job = job.variable("PLIMSOLL_TRACE", "all");
     let job = job.watch(Watch::Run).run_until(|job| {
@@ -68,9 +66,7 @@ fn threads_of_every_kind_hang_below_their_creators() {
 /// [`contradictions`]: plimsoll_tests::summary::contradictions
 #[test]
 fn time_of_the_hook_counts_for_the_function_that_creates_threads() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let job = Job::ranks("creators", Mpi::OpenMpi, 2).arguments("sleep 1 10 1 4000");
     let job = job.variable("PLIMSOLL_PERIOD", "100us").watch(Watch::Run).run().succeeded();
     let created = job.summary().of_function("pthread_create");

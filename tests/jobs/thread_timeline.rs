@@ -3,7 +3,7 @@
 use std::fs;
 use std::ops::Range;
 
-use plimsoll_tests::mpi::Mpi;
+use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime, team};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
@@ -64,9 +64,7 @@ impl<'t> ThreadCells<'t> {
 
 #[test]
 fn the_slowest_thread_works_in_the_timeline_while_the_fastest_one_waits() {
-    if !Mpi::OpenMpi.available() {
-        return;
-    }
+    needs!(Mpi::OpenMpi);
     let form = Form::OpenMp(Language::C, OpenMpRuntime::Gomp);
     let job = Job::ranks("openmp_ranks", Mpi::OpenMpi, RANKS as u32).form(form);
     let (work_s, iterations) = (0.1, 6.0);

@@ -270,6 +270,17 @@ impl fmt::Display for Mpi {
     }
 }
 
+/// Ends the test if an MPI or an OpenMP runtime is not available, which reports the skip on stderr.
+#[macro_export]
+macro_rules! needs {
+    ($what:expr) => {
+        if !$what.available() {
+            return;
+        }
+    };
+}
+pub use needs;
+
 /// Reports on stderr that something was skipped.
 pub fn skip(what: &str) {
     print_line(&format!("SKIPPED: {what}"));
