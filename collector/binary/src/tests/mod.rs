@@ -6,7 +6,6 @@ pub(crate) mod compiled;
 mod corpus;
 mod flow;
 mod laws;
-mod measure;
 mod names;
 mod objdump;
 mod shapes;

@@ -3,7 +3,6 @@
 
 mod anything;
 mod captured;
-mod cost;
 mod figures;
 mod laws;
 mod machine;
