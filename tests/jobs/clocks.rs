@@ -1,6 +1,5 @@
 //! Nodes with clocks that differ: the offset is measured, and affects no other result.
 
-use plimsoll_tests::digests::{By, differences, digest, folder_of};
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::nodes::{self, AHEAD_VARIABLE};
 use plimsoll_tests::outcome::Outcome;
@@ -52,13 +51,6 @@ fn assert_aligned(job: &Outcome, method: &str, ahead_s: &[f64], per_node: u32) {
     assert_eq!(summary.at("/notes").as_array().map(Vec::len), Some(0), "{}", job.transcript());
 }
 
-/// Asserts that a digest uses the clocks of the run, not those of the machine where it runs.
-fn assert_digest_agrees(job: &Outcome, by: By) {
-    let folder = folder_of(&job.files_ending(".plimsoll.json")[0]).expect("a spool");
-    let differences = differences(job.summary(), &digest(&folder, by));
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
-}
-
 /// Returns the number of instances of each phase, and their duration.
 fn phases(summary: &Summary) -> Vec<(u64, f64)> {
     let phases = summary.at("/phases").as_array().expect("phases are a list");
@@ -68,11 +60,9 @@ fn phases(summary: &Summary) -> Vec<(u64, f64)> {
     phases.iter().map(phase).collect()
 }
 
-/// Runs a job on nodes with different clocks, and on this machine; the digest of the first must
-/// agree.
+/// Runs a job on nodes with different clocks, and on this machine.
 fn run_apart_and_level(job: &Job, nodes: u32, ahead: &str) -> [Outcome; 2] {
     let apart = job.clone().nodes(nodes).variable(AHEAD_VARIABLE, ahead).run().succeeded();
-    assert_digest_agrees(&apart, By::Threads(2));
     [apart, job.run().succeeded()]
 }
 
@@ -187,7 +177,6 @@ fn messages_tell_where_no_synchronisation_does() {
         // The synchronisation of one iteration and that of the end are too few.
         let job = Job::ranks("imbalance", mpi, nodes * per_node).arguments("sleep 1 200 3");
         let job = job.nodes(nodes).variable(AHEAD_VARIABLE, ahead).watch(Watch::Run);
-        let job = job.run_until(|job| assert_aligned(job, "ping-pong", ahead_s, per_node));
-        assert_digest_agrees(&job, By::Threads(2));
+        job.run_until(|job| assert_aligned(job, "ping-pong", ahead_s, per_node));
     }
 }

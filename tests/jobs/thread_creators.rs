@@ -1,6 +1,5 @@
 //! Threads hang below the call path that created them.
 
-use plimsoll_tests::digests::{By, differences, digest, folder_of};
 use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
@@ -29,7 +28,6 @@ fn assert_seconds(job: &Outcome, function: &str, truth_s: f64) {
 fn threads_of_every_kind_hang_below_their_creators() {
     needs!(Mpi::OpenMpi);
     let job = Job::ranks("creators", Mpi::OpenMpi, 2).arguments("sleep 1 300 1 50");
-    let job = job.variable("PLIMSOLL_TRACE", "all");
     let job = job.watch(Watch::Run).run_until(|job| {
         let of_ranks = |key| job.truth().number("ranks") * job.truth().number(key);
         assert_seconds(job, "work_early", of_ranks("early_s"));
@@ -55,9 +53,6 @@ fn threads_of_every_kind_hang_below_their_creators() {
     assert_eq!(created.sum_s, 0.0, "creations are counted, not timed");
     assert_eq!(summary.number("/run/threads"), truth.number("threads"));
     assert!(job.report_contains("start_team"), "{}", job.text());
-
-    let spool = folder_of(&job.files_ending(".json")[0]).expect("all samples are kept");
-    assert_eq!(differences(summary, &digest(&spool, By::Threads(2))), [""; 0]);
 }
 
 /// Samples in which a thread is being created count for the function that creates it. Each summary
