@@ -16,119 +16,36 @@ const HEADERS: [(&str, &[&str]); 2] = [
 
 /// Functions that no other process takes part in, and queries (MPI-4.1, 2.4). A name that ends in
 /// `*` stands for all functions with that prefix.
-const LOCAL: &[&str] = &[
-    "MPI_Add_*",
-    "MPI_Address",
-    "MPI_Aint_*",
-    "MPI_Alloc_mem",
-    "MPI_Attr_*",
-    "MPI_Buffer_attach",
-    "MPI_CONVERSION_*",
-    "MPI_COMM_*_FN",
-    "MPI_Cart_coords",
-    "MPI_Cart_get",
-    "MPI_Cart_map",
-    "MPI_Cart_rank",
-    "MPI_Cart_shift",
-    "MPI_Cartdim_get",
-    "MPI_Close_port",
-    "MPI_Comm_call_*",
-    "MPI_Comm_compare",
-    "MPI_Comm_create_errhandler",
-    "MPI_Comm_create_keyval",
-    "MPI_Comm_delete_attr",
-    "MPI_Comm_free_keyval",
-    "MPI_Comm_get_*",
-    "MPI_Comm_group",
-    "MPI_Comm_rank",
-    "MPI_Comm_remote_*",
-    "MPI_Comm_set_*",
-    "MPI_Comm_size",
-    "MPI_Comm_test_inter",
-    "MPI_DUP_FN",
-    "MPI_Dims_create",
-    "MPI_Dist_graph_neighbors*",
-    "MPI_Errhandler_*",
-    "MPI_Error_*",
-    "MPI_File_call_*",
-    "MPI_File_create_errhandler",
-    "MPI_File_get_*",
-    "MPI_File_seek",
-    "MPI_File_set_errhandler",
-    "MPI_Finalized",
-    "MPI_Free_mem",
-    "MPI_Get_address",
-    "MPI_Get_count",
-    "MPI_Get_elements",
-    "MPI_Get_elements_x",
-    "MPI_Get_library_version",
-    "MPI_Get_processor_name",
-    "MPI_Get_version",
-    "MPI_Graph_get",
-    "MPI_Graph_map",
-    "MPI_Graph_neighbors*",
-    "MPI_Graphdims_get",
-    "MPI_Grequest_*",
-    "MPI_Group_*",
-    "MPI_Info_*",
-    "MPI_Initialized",
-    "MPI_Is_thread_main",
-    "MPI_Keyval_*",
-    "MPI_NULL_*",
-    "MPI_Op_*",
-    "MPI_Pack*",
-    "MPI_Query_thread",
-    "MPI_Reduce_local",
-    "MPI_Register_datarep",
-    "MPI_Remove_*",
-    "MPI_Session_call_*",
-    "MPI_Session_create_errhandler",
-    "MPI_Session_get_*",
-    "MPI_Session_set_*",
-    "MPI_Status_*",
-    "MPI_TYPE_*_FN",
-    "MPI_T_*",
-    "MPI_Test_cancelled",
-    "MPI_Topo_test",
-    "MPI_Type_c*",
-    "MPI_Type_delete_attr",
-    "MPI_Type_dup",
-    "MPI_Type_extent",
-    "MPI_Type_free_keyval",
-    "MPI_Type_get_*",
-    "MPI_Type_h*",
-    "MPI_Type_indexed",
-    "MPI_Type_lb",
-    "MPI_Type_match_size",
-    "MPI_Type_set_*",
-    "MPI_Type_size*",
-    "MPI_Type_struct",
-    "MPI_Type_ub",
-    "MPI_Type_vector",
-    "MPI_Unpack*",
-    "MPI_WIN_*_FN",
-    "MPI_Win_attach",
-    "MPI_Win_call_*",
-    "MPI_Win_create_errhandler",
-    "MPI_Win_create_keyval",
-    "MPI_Win_delete_attr",
-    "MPI_Win_detach",
-    "MPI_Win_free_keyval",
-    "MPI_Win_get_*",
-    "MPI_Win_set_*",
-    "MPI_Win_shared_query",
-    "MPI_Wtick",
-    "MPI_Wtime",
-];
+const LOCAL: &str = "
+    MPI_Add_* MPI_Address MPI_Aint_* MPI_Alloc_mem MPI_Attr_* MPI_Buffer_attach MPI_CONVERSION_*
+    MPI_COMM_*_FN MPI_Cart_coords MPI_Cart_get MPI_Cart_map MPI_Cart_rank MPI_Cart_shift
+    MPI_Cartdim_get MPI_Close_port MPI_Comm_call_* MPI_Comm_compare MPI_Comm_create_errhandler
+    MPI_Comm_create_keyval MPI_Comm_delete_attr MPI_Comm_free_keyval MPI_Comm_get_* MPI_Comm_group
+    MPI_Comm_rank MPI_Comm_remote_* MPI_Comm_set_* MPI_Comm_size MPI_Comm_test_inter MPI_DUP_FN
+    MPI_Dims_create MPI_Dist_graph_neighbors* MPI_Errhandler_* MPI_Error_* MPI_File_call_*
+    MPI_File_create_errhandler MPI_File_get_* MPI_File_seek MPI_File_set_errhandler MPI_Finalized
+    MPI_Free_mem MPI_Get_address MPI_Get_count MPI_Get_elements MPI_Get_elements_x
+    MPI_Get_library_version MPI_Get_processor_name MPI_Get_version MPI_Graph_get MPI_Graph_map
+    MPI_Graph_neighbors* MPI_Graphdims_get MPI_Grequest_* MPI_Group_* MPI_Info_* MPI_Initialized
+    MPI_Is_thread_main MPI_Keyval_* MPI_NULL_* MPI_Op_* MPI_Pack* MPI_Query_thread MPI_Reduce_local
+    MPI_Register_datarep MPI_Remove_* MPI_Session_call_* MPI_Session_create_errhandler
+    MPI_Session_get_* MPI_Session_set_* MPI_Status_* MPI_TYPE_*_FN MPI_T_* MPI_Test_cancelled
+    MPI_Topo_test MPI_Type_c* MPI_Type_delete_attr MPI_Type_dup MPI_Type_extent MPI_Type_free_keyval
+    MPI_Type_get_* MPI_Type_h* MPI_Type_indexed MPI_Type_lb MPI_Type_match_size MPI_Type_set_*
+    MPI_Type_size* MPI_Type_struct MPI_Type_ub MPI_Type_vector MPI_Unpack* MPI_WIN_*_FN
+    MPI_Win_attach MPI_Win_call_* MPI_Win_create_errhandler MPI_Win_create_keyval
+    MPI_Win_delete_attr MPI_Win_detach MPI_Win_free_keyval MPI_Win_get_* MPI_Win_set_*
+    MPI_Win_shared_query MPI_Wtick MPI_Wtime
+";
 
 fn is_local(name: &str) -> bool {
     // Conversions of handles between C and Fortran.
     let conversion = ["_c2f", "_f2c", "_c2f08", "_f082c", "_f2f08", "_f082f"];
     let name = name.strip_suffix("_c").unwrap_or(name);
     conversion.iter().any(|ending| name.ends_with(ending))
-        || LOCAL.iter().any(|known| match known.split_once('*') {
+        || LOCAL.split_whitespace().any(|known| match known.split_once('*') {
             Some((begin, end)) => name.starts_with(begin) && name.ends_with(end),
-            None => name == *known,
+            None => name == known,
         })
 }
 
