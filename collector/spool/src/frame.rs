@@ -322,27 +322,6 @@ mod tests {
         assert!(frame.len() < noise.len() + (noise.len() >> 7) + (1 << 12));
     }
 
-    #[test]
-    fn a_change_of_any_byte_is_noticed() {
-        let frame = pack(&payload(&[vec![5; 100], (0..100).collect()]));
-        let header = Header::parse(&frame).unwrap();
-        let mut unpacker = Unpacker::new().unwrap();
-        assert!(unpacker.unpack(&header, &frame[HEADER_BYTES..]).is_some());
-        for place in 0..frame.len() {
-            let mut damaged = frame.clone();
-            damaged[place] ^= 0x10;
-            if place < HEADER_BYTES {
-                assert_eq!(Header::parse(&damaged), None, "byte {place}");
-            } else {
-                assert_eq!(
-                    unpacker.unpack(&header, &damaged[HEADER_BYTES..]),
-                    None,
-                    "byte {place}"
-                );
-            }
-        }
-    }
-
     /// Returns a frame with correct checksums and wrong lengths.
     fn forged(raw_bytes: u32, packed: &[u8]) -> (Header, Unpacker) {
         let payload_check = crc32fast::hash(packed);

@@ -72,17 +72,13 @@ impl Owned {
     }
 }
 
-/// Integers of all sizes.
-fn number() -> impl Strategy<Value = u64> {
-    prop_oneof![
-        0u64..300,
-        (any::<u64>(), 0u32..64).prop_map(|(value, shift)| value >> shift),
-        Just(u64::MAX)
-    ]
-}
-
-fn small() -> impl Strategy<Value = u32> {
-    prop_oneof![0u32..40, any::<u32>(), Just(u32::MAX)]
+/// Makes integers of all sizes from any integers.
+const fn number(value: u64, size: u8) -> u64 {
+    match size {
+        0..86 => value % 300,
+        86..171 => value >> (size % 64),
+        _ => u64::MAX,
+    }
 }
 
 fn frames() -> impl Strategy<Value = Vec<u32>> {
@@ -92,140 +88,104 @@ fn frames() -> impl Strategy<Value = Vec<u32>> {
     ]
 }
 
-fn stamp() -> impl Strategy<Value = Stamp> {
-    prop_oneof![4 => number().prop_map(Stamp::Delta), 1 => number().prop_map(Stamp::Resync)]
-}
-
-fn off_cpu() -> impl Strategy<Value = Option<OffCpu>> {
-    prop::option::of(
-        (number(), number()).prop_map(|(cpu_ns, run_delay_ns)| OffCpu { cpu_ns, run_delay_ns }),
+/// Any record, also one that no thread would write.
+pub(super) fn any_record() -> impl Strategy<Value = Owned> {
+    let stack = prop_oneof![
+        WITH_STACK => (0..WITH_STACK, frames()),
+        VARIANTS - WITH_STACK => (WITH_STACK..VARIANTS, Just(Vec::new())),
+    ];
+    (stack, any::<[(u64, u8); 11]>(), any::<[bool; 4]>()).prop_map(
+        |((variant, added), numbers, flags)| {
+            let numbers = numbers.map(|(value, size)| number(value, size));
+            Owned::new(&record(variant, numbers, flags, &added))
+        },
     )
 }
 
-fn sync() -> impl Strategy<Value = Option<SyncId>> {
-    let subgroup = (any::<u32>(), any::<u32>()).prop_map(|(name, ranks)| Subgroup { name, ranks });
-    let sync = (prop::option::of(subgroup), number())
-        .prop_map(|(subgroup, index)| SyncId { subgroup, index });
-    prop::option::of(sync)
-}
+/// Number of variants of [`record`]: frequent records have several.
+const VARIANTS: u32 = 23;
+/// Number of the variants with a stack, the first ones.
+const WITH_STACK: u32 = 7;
 
-/// Any record, also one that no thread would write.
-pub(super) fn any_record() -> impl Strategy<Value = Owned> {
-    let without = |record| Owned { record, added: Vec::new() };
-    const fn stack(dropped: u32) -> Delta<'static> {
-        Delta { dropped, added: &[] }
+/// Makes a record of these values.
+fn record(variant: u32, numbers: [u64; 11], flags: [bool; 4], added: &[u32]) -> Record<'_> {
+    let [time, sum, bytes, count, a, b, c, d, cpu_ns, run_delay_ns, index] = numbers;
+    let [slot, dropped, common, function] = [a, b, c, d].map(|number| number as u32);
+    let stamp = if flags[0] { Stamp::Delta(time) } else { Stamp::Resync(time) };
+    let off_cpu = flags[1].then_some(OffCpu { cpu_ns, run_delay_ns });
+    let stack = Delta { dropped, added };
+    match variant {
+        0..4 => Record::Tick { delay: time as i8, stack },
+        4 | 5 => {
+            let entered = flags[2].then_some(sum);
+            Record::Sample { stamp, stack, entered, off_cpu, truncated: flags[3] }
+        }
+        6 => Record::Slot { slot, stack },
+        7 | 8 => {
+            let subgroup = flags[2].then_some(Subgroup { name: dropped, ranks: function });
+            let sync = flags[3].then_some(SyncId { subgroup, index });
+            Record::Exit { stamp, slot, common, duration: sum, bytes, sync, off_cpu }
+        }
+        9 => Record::Tally { slot, count, sum, bytes },
+        10 => {
+            let (sent, received, waited) = (count, index, sum);
+            let messages = PartnerMessages { partner: common, sent, bytes, received, waited };
+            Record::Partner { slot, messages }
+        }
+        11 => {
+            let mut counts = Counts { uncounted_ns: index, ..Counts::NONE };
+            let used = usize::from(index as u8) % (MAX_EVENTS + 1);
+            counts.values[..used].copy_from_slice(&numbers[..used]);
+            Record::Counts { in_call: flags[0], counts }
+        }
+        12 => Record::Message {
+            slot,
+            message: Message {
+                is_sent: flags[0],
+                partner: common,
+                group: dropped,
+                tag: index as i32 / 3,
+                number: function,
+                posted: time,
+                entered: sum,
+                left: bytes,
+                waited: count,
+            },
+        },
+        13 => Record::Region {
+            slot,
+            totals: RegionTotals {
+                path: PathKey(index),
+                function,
+                level: dropped,
+                threads: common,
+                instances: count,
+                elapsed: time,
+                thread_time: sum,
+                mean_work: bytes,
+                max_work: cpu_ns,
+                max_thread_work: run_delay_ns,
+            },
+        },
+        14 => Record::Share {
+            slot,
+            number: function % MAX_SHARES as u32,
+            totals: ShareTotals { count, work: sum, barrier: bytes, lock: time, mpi: index },
+        },
+        15 => Record::Task { totals: TaskTotals { function, count, work: sum, longest: time } },
+        16 => {
+            let of = if flags[0] { LengthOf::Region(slot) } else { LengthOf::Task(slot) };
+            let bucket = function % MAX_BUCKETS as u32;
+            Record::Length { of, length: LengthCount { bucket, count } }
+        }
+        17 => {
+            let totals = LockWaitTotals { holder: PathKey(index), count, waited: sum };
+            Record::LockWait { slot, totals }
+        }
+        18 => Record::Graft { path: PathKey(index) },
+        19 => Record::Pause { stamp },
+        20 => Record::Resume { stamp },
+        21 => Record::End { stamp },
+        _ => Record::Lost { records: count },
     }
-    let optional = || prop::option::of(number());
-    prop_oneof![
-        4 => (any::<i8>(), small(), frames()).prop_map(|(delay, dropped, added)| Owned {
-            record: Record::Tick { delay, stack: stack(dropped) },
-            added
-        }),
-        2 => (stamp(), small(), frames(), optional(), off_cpu(), any::<bool>()).prop_map(
-            |(stamp, dropped, added, entered, off_cpu, truncated)| Owned {
-                record: Record::Sample {
-                    stamp,
-                    stack: stack(dropped),
-                    entered,
-                    off_cpu,
-                    truncated,
-                },
-                added
-            }
-        ),
-        1 => (small(), small(), frames()).prop_map(|(slot, dropped, added)| Owned {
-            record: Record::Slot { slot, stack: stack(dropped) },
-            added
-        }),
-        1 => (small(), number(), number(), number()).prop_map(
-            move |(slot, count, sum, bytes)| without(
-                Record::Tally { slot, count, sum, bytes }
-            )
-        ),
-        1 => (small(), small(), [number(), number(), number(), number()]).prop_map(
-            move |(slot, partner, [sent, bytes, received, waited])| without(Record::Partner {
-                slot,
-                messages: PartnerMessages { partner, sent, bytes, received, waited },
-            })
-        ),
-        1 => (any::<bool>(), prop::collection::vec(number(), 0..=MAX_EVENTS), number()).prop_map(
-            move |(in_call, values, uncounted_ns)| {
-                let mut counts = Counts { uncounted_ns, ..Counts::NONE };
-                counts.values[..values.len()].copy_from_slice(&values);
-                without(Record::Counts { in_call, counts })
-            }
-        ),
-        1 => (
-            [small(), small(), small(), small()],
-            [number(), number(), number(), number()],
-        ).prop_map(
-            move |([slot, partner, group, number], [posted, entered, left, waited])| without(
-                Record::Message {
-                    slot,
-                    message: Message {
-                        is_sent: posted % 2 == 0,
-                        partner,
-                        group,
-                        tag: number as i32 / 3,
-                        number,
-                        posted,
-                        entered,
-                        left,
-                        waited,
-                    },
-                }
-            )
-        ),
-        1 => ([small(), small(), small(), small()], prop::array::uniform7(number())).prop_map(
-            move |([slot, function, level, threads], numbers)| {
-                let [path, instances, elapsed, thread_time, mean_work, max_work, most] = numbers;
-                let totals = RegionTotals {
-                    path: PathKey(path),
-                    function,
-                    level,
-                    threads,
-                    instances,
-                    elapsed,
-                    thread_time,
-                    mean_work,
-                    max_work,
-                    max_thread_work: most,
-                };
-                without(Record::Region { slot, totals })
-            }
-        ),
-        1 => (small(), 0..MAX_SHARES as u32, prop::array::uniform5(number())).prop_map(
-            move |(slot, number, [count, work, barrier, lock, mpi])| {
-                let totals = ShareTotals { count, work, barrier, lock, mpi };
-                without(Record::Share { slot, number, totals })
-            }
-        ),
-        1 => (small(), prop::array::uniform3(number())).prop_map(
-            move |(function, [count, work, longest])| {
-                without(Record::Task { totals: TaskTotals { function, count, work, longest } })
-            }
-        ),
-        1 => (small(), any::<bool>(), 0..MAX_BUCKETS as u32, number()).prop_map(
-            move |(id, is_region, bucket, count)| {
-                let of = if is_region { LengthOf::Region(id) } else { LengthOf::Task(id) };
-                without(Record::Length { of, length: LengthCount { bucket, count } })
-            }
-        ),
-        1 => (small(), prop::array::uniform3(number())).prop_map(
-            move |(slot, [holder, count, waited])| {
-                let totals = LockWaitTotals { holder: PathKey(holder), count, waited };
-                without(Record::LockWait { slot, totals })
-            }
-        ),
-        1 => number().prop_map(move |path| without(Record::Graft { path: PathKey(path) })),
-        2 => (stamp(), (small(), small()), number(), number(), sync(), off_cpu()).prop_map(
-            move |(stamp, (slot, kept), duration, bytes, sync, off_cpu)| without(
-                Record::Exit { stamp, slot, common: kept, duration, bytes, sync, off_cpu }
-            )
-        ),
-        1 => stamp().prop_map(move |stamp| without(Record::Pause { stamp })),
-        1 => stamp().prop_map(move |stamp| without(Record::Resume { stamp })),
-        1 => stamp().prop_map(move |stamp| without(Record::End { stamp })),
-        1 => number().prop_map(move |records| without(Record::Lost { records })),
-    ]
 }
