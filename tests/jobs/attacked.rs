@@ -109,8 +109,7 @@ fn summary(path: &Path) -> Value {
 
 /// Asserts that the job's report of all ranks exists, and that the user's files are unchanged.
 fn assert_unharmed(place: &Place, plain: &Outcome, watched: &Outcome, ranks: u32) {
-    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    watched.assert_same_as(plain);
     let victim = fs::read_to_string(place.victim()).expect("it is there");
     assert_eq!(victim, PRECIOUS, "{}", watched.transcript());
     let of_kind = |ending: &str| {

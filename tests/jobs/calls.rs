@@ -16,7 +16,7 @@ fn watched(mpi: Mpi, how: &str) -> Option<(Summary, bool)> {
         Job::ranks("languages", mpi, 2).arguments(&format!("burn 25 0 1 {how}")).shares_cores();
     let plain = job.run().succeeded();
     let watched = job.watch(Watch::Run).run().succeeded();
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    watched.assert_same_as(&plain);
     let large_counts = watched.truth().number("large_counts") != 0.0;
     Some((watched.summary().clone(), large_counts))
 }

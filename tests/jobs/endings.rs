@@ -44,8 +44,7 @@ fn a_process_ends_as_it_would_and_reports() {
     for (ending, words) in ENDINGS {
         let run = || {
             let (plain, watched) = pair(&Job::alone("exits").arguments(ending));
-            assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+            watched.assert_same_as(&plain);
             let run = watched.summary().at("/run");
             assert!(words.contains(&run["ended"].as_str().unwrap_or("")), "{ending}: {run}");
             watched
@@ -62,8 +61,7 @@ fn a_process_ends_with_its_last_thread() {
     for workers in [0, 1, 3] {
         let (plain, watched) = pair(&Job::alone("pthread_exits").arguments(&workers.to_string()));
         assert_eq!(plain.status().code(), Some(0), "{}", plain.transcript());
-        assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+        watched.assert_same_as(&plain);
         let summary = watched.summary();
         assert_eq!(summary.text("/run/ended"), "exit");
         assert_eq!(summary.at("/run/complete"), true);
@@ -75,8 +73,7 @@ fn a_process_ends_with_its_last_thread() {
 fn a_handler_of_the_program_has_the_last_word() {
     let (plain, watched) = pair(&Job::alone("exits").arguments("caught"));
     assert_eq!(plain.status().code(), Some(7));
-    assert_eq!(watched.status().code(), Some(7), "{}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout());
+    watched.assert_same_as(&plain);
 }
 
 #[test]
@@ -85,8 +82,7 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
         let job = Job::alone("exits").arguments(ending);
         let (plain, watched) = pair(&job.inherits(&format!("--ignore-signal={signal}")));
         assert_eq!(plain.status().code(), Some(status), "{}", plain.transcript());
-        assert_eq!(watched.status(), plain.status(), "{}", watched.transcript());
-        assert_eq!(watched.stdout(), plain.stdout());
+        watched.assert_same_as(&plain);
         assert_eq!(watched.summary().text("/run/ended"), "exit", "{ending}");
     }
 }
@@ -157,8 +153,7 @@ fn a_rank_that_ends_while_others_wait_in_finalize_leaves_a_report_and_delays_nob
 #[test]
 fn a_daemon_is_measured_until_it_is_one() {
     let (plain, watched) = pair(&Job::alone("hooks").arguments("daemon"));
-    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    watched.assert_same_as(&plain);
     let said = watched.plimsoll_messages();
     assert!(said.iter().any(|message| message.contains("becomes a daemon")), "{said:?}");
     assert_eq!(watched.summaries().len(), 1, "{}", watched.transcript());

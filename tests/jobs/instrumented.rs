@@ -44,8 +44,7 @@ fn assert_left_alone(job: &Job, tool: &str) {
     let plain = job.run().succeeded();
     for watch in [Watch::Preload, Watch::Run] {
         let watched = job.clone().watch(watch).run();
-        assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+        watched.assert_same_as(&plain);
         assert_eq!(lines(&plain), lines(&watched), "{}", watched.transcript());
         let printed = watched.plimsoll_lines();
         assert!(printed.len() == 1 && printed[0].contains(tool), "{}", watched.transcript());

@@ -12,8 +12,7 @@ fn watched(job: &Job) -> Outcome {
     let plain = job.run();
     assert!(plain.status().success(), "{}", plain.transcript());
     let watched = job.watch(Watch::Run).run();
-    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    watched.assert_same_as(&plain);
     watched
 }
 
@@ -123,8 +122,7 @@ fn a_thread_may_forbid_itself_system_calls() {
     for (arguments, status) in [("alone", 5), ("beside", 0)] {
         let (plain, watched) = (of(arguments).run(), of(arguments).watch(Watch::Run).run());
         assert_eq!(plain.status().code(), Some(status), "{}", plain.transcript());
-        assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+        watched.assert_same_as(&plain);
         assert_eq!(watched.summaries().len(), 1, "{}", watched.transcript());
     }
 }
@@ -135,8 +133,7 @@ fn a_thread_may_forbid_itself_system_calls() {
 fn filtered(job: &Job, reports: usize) {
     let job = job.clone().shares_cores();
     let (plain, watched) = (job.run(), job.clone().watch(Watch::Run).run());
-    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    watched.assert_same_as(&plain);
     let lines = watched.plimsoll_lines();
     let said = lines.iter().filter(|line| line.contains("(seccomp)")).count();
     assert_eq!((said, watched.summaries().len()), (reports, reports), "{}", watched.transcript());
@@ -178,8 +175,7 @@ fn nobody_waits_for_a_rank_of_another_node_that_filters_its_system_calls() {
         let job = Job::ranks("filters", Mpi::Mpich, 4).nodes(2);
         let job = job.arguments(&format!("syscall kill return {rank}")).shares_cores();
         let (plain, watched) = (job.run(), job.watch(Watch::Run).run());
-        assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-        assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+        watched.assert_same_as(&plain);
         assert!(!watched.files_ending(".plimsoll.json").is_empty(), "{}", watched.transcript());
     }
 }

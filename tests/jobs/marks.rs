@@ -43,12 +43,6 @@ fn trial((subject, form): (&str, Form), seconds: f64) -> Job {
     job.arguments(&format!("{} {}", plugin.display(), other.display()))
 }
 
-#[track_caller]
-fn assert_right(plain: &Outcome, watched: &Outcome) {
-    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
-}
-
 fn plain(subject: (&str, Form)) -> Outcome {
     let plain = trial(subject, TRIAL_S).run().succeeded();
     assert!(!plain.stdout().contains("WRONG"), "{}", plain.transcript());
@@ -70,7 +64,7 @@ fn trials_end_as_without_marks_at_every_rate() {
             let job = trial(subject, TRIAL_S).watch(Watch::Run).options(&options);
             let run = || {
                 let watched = job.run();
-                assert_right(&plain, &watched);
+                watched.assert_same_as(&plain);
                 let reason = watched.summary().at("/collection/marks/off_reason").is_null();
                 assert!(reason, "{}", watched.transcript());
                 watched
@@ -109,7 +103,7 @@ fn assert_verified(plain: &Outcome, subject: (&str, Form), seconds: f64) -> [f64
     let job = job.options("--marks verify --period 125us");
     let run = || {
         let watched = job.run();
-        assert_right(plain, &watched);
+        watched.assert_same_as(plain);
         assert_eq!(count(&watched, "mismatched"), 0.0, "{}", watched.transcript());
         watched
     };
@@ -152,7 +146,7 @@ fn marks_can_be_switched_off() {
     let plain = plain(subject);
     let job = trial(subject, TRIAL_S).watch(Watch::Run).options("--marks off --period 1ms");
     let watched = job.run();
-    assert_right(&plain, &watched);
+    watched.assert_same_as(&plain);
     let summary = watched.summary();
     assert_eq!(summary.number("/collection/marks/planted"), 0.0);
     assert_eq!(summary.text("/collection/marks/off_reason"), "PLIMSOLL_MARKS is off");
@@ -165,7 +159,7 @@ fn nothing_is_marked_before_a_foreign_unwinder() {
         let subject = ("marks/exceptions", form);
         let plain = plain(subject);
         let watched = trial(subject, TRIAL_S).watch(Watch::Run).options("--period 125us").run();
-        assert_right(&plain, &watched);
+        watched.assert_same_as(&plain);
         let summary = watched.summary();
         assert_eq!(summary.number("/collection/marks/planted"), 0.0, "{}", watched.transcript());
         let reason = summary.text("/collection/marks/off_reason");
@@ -182,7 +176,7 @@ fn an_unwinder_that_nobody_knew_of_is_let_pass() {
     for period in ["1ms", "125us"] {
         let options = format!("--period {period}");
         let watched = trial(subject, TRIAL_S).watch(Watch::Run).options(&options).run();
-        assert_right(&plain, &watched);
+        watched.assert_same_as(&plain);
         let summary = watched.summary();
         assert!(summary.number("/collection/marks/planted") > 0.0, "{}", watched.transcript());
         let reason = summary.text("/collection/marks/off_reason");

@@ -14,8 +14,7 @@ const ARGUMENTS: &str = "sleep 40 10 3";
 /// Runs a job unwatched and watched, and asserts that the program sees no difference.
 fn pair(job: &Job, watch: Watch) -> (Outcome, Outcome) {
     let (plain, watched) = (job.run(), job.clone().watch(watch).run());
-    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    watched.assert_same_as(&plain);
     watched.summaries();
     (plain, watched)
 }

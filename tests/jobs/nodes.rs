@@ -76,7 +76,7 @@ fn two_nodes_get_the_diagnosis_of_one() {
         let job = imbalance(mpi, 2).watch(Watch::Run);
         let run = || {
             let (one, two) = (job.run().succeeded(), job.clone().nodes(2).run().succeeded());
-            assert_eq!(one.stdout(), two.stdout());
+            two.assert_same_as(&one);
             assert_eq!(two.summary().at("/run/complete"), true);
             assert_eq!(two.summary().at("/run/ranks"), one.summary().at("/run/ranks"));
             assert_tidy(&two);
@@ -143,7 +143,7 @@ fn a_rank_without_the_library_keeps_all_nodes_apart() {
         for without in [0, 2 * per_node - 1] {
             let watched = job.clone().nodes(2).watch(Watch::PreloadAllBut(without)).run();
             let watched = watched.succeeded();
-            assert_eq!(plain.stdout(), watched.stdout());
+            watched.assert_same_as(&plain);
             assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
             assert_tidy(&watched);
             let summaries = watched.summaries();
@@ -165,7 +165,7 @@ fn nodes_that_share_no_directory_are_told_apart() {
         let plain = job.run().succeeded();
         let job = job.variable("PLIMSOLL_OUTPUT", PRIVATE).watch(Watch::Run);
         let watched = job.run().succeeded();
-        assert_eq!(plain.stdout(), watched.stdout());
+        watched.assert_same_as(&plain);
         assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
         assert_told_once(&watched, "Set PLIMSOLL_OUTPUT to a directory that all nodes share");
         assert_tidy(&watched);

@@ -8,8 +8,7 @@ use plimsoll_tests::subject_job::{Job, Watch, each_mpi};
 /// Asserts that nothing differs that the program, or its parent, could notice.
 #[track_caller]
 fn assert_same(plain: &Outcome, watched: &Outcome) {
-    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    watched.assert_same_as(plain);
     assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
 }
 

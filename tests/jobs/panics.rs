@@ -42,8 +42,7 @@ fn with_panic(job: &Job, at: &str) -> Outcome {
 /// Asserts that the job runs as without the library, in spite of the failure.
 fn assert_unharmed(job: &Job, plain: &Outcome, at: &str) -> Outcome {
     let watched = with_panic(job, at);
-    assert_eq!(plain.status(), watched.status(), "{at}: {}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout(), "{at}: {}", watched.transcript());
+    watched.assert_same_as(plain);
     assert!(watched.left_behind().is_empty(), "{at}: {}", watched.transcript());
     watched
 }

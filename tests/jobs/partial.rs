@@ -13,7 +13,7 @@ fn assert_told_and_unhurt(mpi: Mpi, preloaded: u32) {
     let job = job.watch(Watch::PreloadRank(preloaded));
     let run = || {
         let watched = job.run().succeeded();
-        assert_eq!(plain.stdout(), watched.stdout());
+        watched.assert_same_as(&plain);
         assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
         let messages = watched.plimsoll_messages();
         let is_reported = messages.iter().any(|message| message.to_lowercase().contains("preload"));

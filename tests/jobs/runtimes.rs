@@ -15,8 +15,7 @@ fn both(job: &Job, period: &str) -> Outcome {
     let job = job.clone().shares_cores();
     let plain = job.run().succeeded();
     let watched = job.watch(Watch::Run).options(&format!("--period {period}")).run();
-    assert_eq!(plain.status(), watched.status(), "{}", watched.transcript());
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    watched.assert_same_as(&plain);
     assert_eq!(plain.other_lines(), watched.other_lines(), "{}", watched.transcript());
     let said =
         watched.plimsoll_lines().iter().filter(|line| line.contains("handles SIGSTKFLT")).count();

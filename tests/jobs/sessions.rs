@@ -14,7 +14,7 @@ fn assert_found(how: &str) {
         let run = || {
             let plain = job.run().succeeded();
             let watched = job.clone().watch(Watch::Run).run().succeeded();
-            assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+            watched.assert_same_as(&plain);
             let summary = watched.summary();
             assert_eq!(summary.text("/run/mpi/abi"), mpi.abi());
             assert_eq!(summary.number("/run/ranks"), 2.0);

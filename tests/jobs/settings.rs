@@ -75,7 +75,7 @@ fn disabled_does_nothing() {
             let disabled = job.clone().watch(watch).run().succeeded();
             assert_eq!(disabled.plimsoll_lines(), Vec::<&str>::new());
             assert_eq!(disabled.files(), Vec::<std::path::PathBuf>::new());
-            assert_eq!(disabled.stdout(), plain.stdout());
+            disabled.assert_same_as(&plain);
         }
     }
 }

@@ -20,7 +20,7 @@ fn talked(mpi: Mpi, form: Form, arguments: &str) -> Option<Outcome> {
     let job = Job::ranks("talks", mpi, ranks(mpi)).form(form).arguments(arguments).shares_cores();
     let plain = job.run().succeeded();
     let watched = job.watch(Watch::Run).run().succeeded();
-    assert_eq!(plain.stdout(), watched.stdout(), "{}", watched.transcript());
+    watched.assert_same_as(&plain);
     Some(watched)
 }
 

@@ -37,6 +37,17 @@ impl Outcome {
         self.finished.status
     }
 
+    /// Asserts that the job has the status and the stdout of another run of it, mostly one without
+    /// Plimsoll.
+    ///
+    /// # Panics
+    /// If the two differ.
+    #[track_caller]
+    pub fn assert_same_as(&self, plain: &Self) {
+        assert_eq!(plain.status(), self.status(), "{}", self.transcript());
+        assert_eq!(plain.stdout(), self.stdout(), "{}", self.transcript());
+    }
+
     /// Compares the status of a job with failing ranks to that of the same job without Plimsoll.
     ///
     /// MPICH's launcher ends the remaining ranks when one fails, and combines all statuses into
