@@ -64,6 +64,21 @@ pub struct Config {
     pub sigaction: Sigaction,
 }
 
+impl Config {
+    /// Returns the settings for samples of CPU time every `period_ns` and for wrapped calls,
+    /// without counters and without a wrapper of sigaction.
+    pub fn new(period_ns: u64, marks: Marks) -> Self {
+        Self {
+            period_ns,
+            clock: ClockKind::Cpu,
+            marks,
+            regions: true,
+            events: Vec::new(),
+            sigaction: libc::sigaction,
+        }
+    }
+}
+
 /// Handler durations above this (ns) include preemption: longer than any handler that keeps its
 /// core, shorter than any scheduler slice.
 const INTERRUPTED_NS: u64 = 500_000;

@@ -6,18 +6,10 @@ use std::sync::atomic::Ordering;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config};
 use plimsoll_agent::tls;
-use plimsoll_wire::segment::ClockKind;
 
 #[test]
 fn a_thread_on_which_we_panic_goes_on_unmeasured() {
-    let config = Config {
-        period_ns: 1_000_000,
-        clock: ClockKind::Cpu,
-        marks: Marks::On,
-        regions: true,
-        events: Vec::new(),
-        sigaction: libc::sigaction,
-    };
+    let config = Config::new(1_000_000, Marks::On);
     let observed = observed_process::start(&config).expect("observed");
     // SAFETY: the block of this thread, which is observed until the process ends.
     let block = unsafe { tls::get().as_ref() }.expect("observed");

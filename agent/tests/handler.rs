@@ -6,11 +6,12 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config};
 use plimsoll_wire::record::{Decoder, Record};
 use plimsoll_wire::segment::{
-    ADDRESSES_OFFSET, Address, ClockKind, MAX_ADDRESSES, ThreadArea, ring_bytes_for,
-    thread_area_bytes, thread_offset,
+    ADDRESSES_OFFSET, Address, MAX_ADDRESSES, ThreadArea, ring_bytes_for, thread_area_bytes,
+    thread_offset,
 };
 
 thread_local! {
@@ -65,14 +66,7 @@ fn outer(ms: u64) -> u64 {
 #[test]
 fn samples_carry_the_stack_and_the_handler_never_allocates() {
     const PERIOD_NS: u64 = 1_000_000;
-    let config = Config {
-        period_ns: PERIOD_NS,
-        clock: ClockKind::Cpu,
-        marks: plimsoll_agent::marks::Marks::On,
-        regions: true,
-        events: Vec::new(),
-        sigaction: libc::sigaction,
-    };
+    let config = Config::new(PERIOD_NS, Marks::On);
     let observed = observed_process::start(&config).expect("observed");
     burn(20); // first signals, first rules in the caches
     WATCHED.set(true);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config};
 use plimsoll_agent::tls;
-use plimsoll_wire::segment::ClockKind;
 
 static HANDLED: AtomicBool = AtomicBool::new(false);
 static ENTERED: AtomicBool = AtomicBool::new(false);
@@ -19,14 +18,7 @@ extern "C" fn handle(_: libc::c_int) {
 
 #[test]
 fn an_alternate_stack_inside_the_thread_s_own_gives_no_second_state() {
-    let config = Config {
-        period_ns: 3_600_000_000_000,
-        clock: ClockKind::Cpu,
-        marks: Marks::On,
-        regions: true,
-        events: Vec::new(),
-        sigaction: libc::sigaction,
-    };
+    let config = Config::new(3_600_000_000_000, Marks::On);
     observed_process::start(&config).expect("observed");
     // Further out on this thread's stack than all frames called from here.
     let mut alternate = [0u8; 64 << 10];

@@ -12,7 +12,7 @@ use plimsoll_agent::thread_state::State;
 use plimsoll_agent::tls;
 use plimsoll_calls::CREATE_THREAD;
 use plimsoll_wire::record::{Decoder, MAX_DEPTH, Record};
-use plimsoll_wire::segment::{ClockKind, ThreadArea};
+use plimsoll_wire::segment::ThreadArea;
 use plimsoll_wire::teams::PathKey;
 
 /// Begins the creation of a thread at its own place, as a hook does.
@@ -93,14 +93,7 @@ fn announced() -> (Vec<PathKey>, bool) {
 /// One test: a process has one observation.
 #[test]
 fn created_threads_know_the_recorded_call_path() {
-    let config = Config {
-        period_ns: 1_000_000_000,
-        clock: ClockKind::Cpu,
-        marks: Marks::Off,
-        regions: true,
-        events: Vec::new(),
-        sigaction: libc::sigaction,
-    };
+    let config = Config::new(1_000_000_000, Marks::Off);
     let observed = observed_process::start(&config).expect("observed");
     let mut seen = Vec::new();
     // The compiler must not unroll the loop into several call sites.

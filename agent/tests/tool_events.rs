@@ -17,7 +17,6 @@ use plimsoll_agent::tls;
 use plimsoll_calls::{CallId, id_of};
 use plimsoll_wire::clock_anchor::ticks;
 use plimsoll_wire::record::STAMP_SHIFT;
-use plimsoll_wire::segment::ClockKind;
 use plimsoll_wire::teams::{RegionCounters, TaskCounters};
 
 const REGION: CallId = id_of("OpenMP_parallel");
@@ -104,14 +103,7 @@ fn change_task(observed: &Observed, left: TaskName, next: TaskName, ended: bool)
 /// One test: a process has one observation.
 #[test]
 fn events_become_regions_shares_waits_and_tasks() {
-    let config = Config {
-        period_ns: 1_000_000_000,
-        clock: ClockKind::Cpu,
-        marks: Marks::Off,
-        regions: true,
-        events: Vec::new(),
-        sigaction: libc::sigaction,
-    };
+    let config = Config::new(1_000_000_000, Marks::Off);
     let observed = observed_process::start(&config).expect("observed");
     two_threads_share_a_region(observed);
     regions_inside_of_each_other_stay_apart(observed);

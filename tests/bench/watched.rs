@@ -14,7 +14,7 @@ use plimsoll_agent::timer::SIGNAL;
 use plimsoll_sys::posix_clocks::clock_ns;
 use plimsoll_tests::job_lock::lock_exclusively;
 use plimsoll_tests::subject::{Form, executable};
-use plimsoll_wire::segment::{ClockKind, Thread};
+use plimsoll_wire::segment::Thread;
 
 /// Begins to observe this process; at most once per process.
 ///
@@ -31,14 +31,7 @@ pub fn start(period_ns: u64, marks: Marks) -> &'static Observed {
 pub fn start_counting(period_ns: u64, marks: Marks, events: Vec<Event>) -> &'static Observed {
     // The library must be loaded before the agent lists the modules.
     frames();
-    let config = Config {
-        period_ns,
-        clock: ClockKind::Cpu,
-        marks,
-        regions: true,
-        events,
-        sigaction: libc::sigaction,
-    };
+    let config = Config { events, ..Config::new(period_ns, marks) };
     observed_process::start(&config).unwrap_or_else(|error| panic!("{error}"))
 }
 
