@@ -22,13 +22,15 @@ use crate::profile::{LocationKind, NodeValue, PhaseProfile, ProcessProfile, Time
 use crate::{Collector, Options};
 use subject::{STAMP_NS, Subject};
 
-/// Collects a subject from beginning to end; a digest of its spool says the same.
+/// Collects a subject from beginning to end: all of its run is in the profile, and a digest of its
+/// spool says the same.
 fn collect(subject: &Subject) -> ProcessProfile {
     let collector = Collector::new(Options::default());
     let spool = spool(&collector);
     let key = subject.attach(&collector).unwrap();
     let profile = collector.finish(key).unwrap();
     assert_eq!(spool.digest(&collector), profile);
+    assert_partition(&profile);
     profile
 }
 

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use object::{Object, ObjectSymbol};
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
-use super::{assert_partition, collect, path};
+use super::{collect, path};
 use crate::profile::FrameKind;
 
 /// A function that lends its name and its addresses.
@@ -79,7 +79,6 @@ fn a_path_begins_at_main_or_at_the_start_routine() {
     w.sample(BEGIN + 130, &[libc_inner]);
     subject.end_at(BEGIN + 300);
     let profile = collect(&subject);
-    assert_partition(&profile);
     let found: Vec<(Vec<String>, u64)> = profile.phases[0]
         .values
         .iter()
@@ -111,7 +110,6 @@ fn a_named_main_is_outermost_whatever_starts_it() {
     w.sample(BEGIN + 100, &[starter, starter, main, work, main]);
     subject.end_at(BEGIN + 100);
     let profile = collect(&subject);
-    assert_partition(&profile);
     let (node, _) = profile.phases[0].values.iter().find(|(_, v)| v.exclusive_ns > 0).unwrap();
     assert_eq!(path(&profile, *node), ["main", "app+0x3000", "main"], "recursion stays nested");
 }
@@ -135,7 +133,6 @@ fn call_sites_of_a_function_are_one_context_but_those_of_mpi_stay_apart() {
     }
     subject.end_at(BEGIN + 600);
     let profile = collect(&subject);
-    assert_partition(&profile);
     let tree = &profile.tree;
     let of = |function: &str| {
         profile.phases[0]
