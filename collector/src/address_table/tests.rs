@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSymbol};
@@ -31,6 +32,44 @@ int other(int n) { int s = 0; for (int i = 0; i < n; i++) s += pick(i); return s
 int lesser(int n) { int s = 1; for (int i = 0; i < n; i++) s *= pick(i); return s; }
 ";
 
+/// The library, compiled once.
+struct Library {
+    bytes: Vec<u8>,
+    /// As in [`Subject`].
+    addresses: Vec<(&'static str, u64)>,
+}
+
+static LIBRARY: LazyLock<Library> = LazyLock::new(compile);
+
+fn compile() -> Library {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other.c");
+    std::fs::write(&other, OTHER).unwrap();
+    let flags = ["-g", "-O1", "-shared", "-fPIC", "-Wl,--build-id"];
+    let loops = Path::new(env!("CARGO_MANIFEST_DIR")).join("binary/src/tests/subjects/loops.c");
+    let path = folder.path().join("subject");
+    let mut gcc = Command::new("gcc");
+    gcc.current_dir(&folder).args(flags).arg("-o").arg(&path).args([loops, other]);
+    assert!(gcc.status().unwrap().success(), "{gcc:?}");
+    let bytes = std::fs::read(&path).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let mut structures = Structures::default();
+    let module = structures.module(path, Vec::new());
+    let mut addresses = Vec::new();
+    for (name, _) in SAMPLES {
+        let symbol = file.symbol_by_name(name).unwrap();
+        let range = symbol.address()..symbol.address() + symbol.size();
+        let mut in_loop = range.filter(|address| {
+            let place = structures.place(module, Address::Leaf(*address));
+            place.innermost_loop().is_some()
+        });
+        let (first, last) = (in_loop.next().unwrap(), in_loop.last().unwrap());
+        addresses.extend([(name, first), (name, last)]);
+    }
+    Library { bytes, addresses }
+}
+
+/// The library in a folder of its own, with a cache beside it.
 struct Subject {
     folder: TempDir,
     path: PathBuf,
@@ -58,32 +97,13 @@ impl Tables for Subject {
 
 impl Subject {
     fn new() -> Self {
+        let Library { bytes, addresses } = &*LIBRARY;
         let folder = tempfile::tempdir().unwrap();
-        let other = folder.path().join("other.c");
-        std::fs::write(&other, OTHER).unwrap();
-        let flags = ["-g", "-O1", "-shared", "-fPIC", "-Wl,--build-id"];
-        let loops = Path::new(env!("CARGO_MANIFEST_DIR")).join("binary/src/tests/subjects/loops.c");
         let path = folder.path().join("subject");
-        let mut gcc = Command::new("gcc");
-        gcc.current_dir(&folder).args(flags).arg("-o").arg(&path).args([loops, other]);
-        assert!(gcc.status().unwrap().success(), "{gcc:?}");
-        let mut structures = Structures::default();
-        let module = structures.module(path.clone(), Vec::new());
-        let bytes = std::fs::read(&path).unwrap();
-        let file = object::File::parse(&*bytes).unwrap();
-        let mut addresses = Vec::new();
-        for (name, _) in SAMPLES {
-            let symbol = file.symbol_by_name(name).unwrap();
-            let range = symbol.address()..symbol.address() + symbol.size();
-            let mut in_loop = range.filter(|address| {
-                let place = structures.place(module, Address::Leaf(*address));
-                place.innermost_loop().is_some()
-            });
-            let (first, last) = (in_loop.next().unwrap(), in_loop.last().unwrap());
-            addresses.extend([(name, first), (name, last)]);
-        }
+        std::fs::write(&path, bytes).unwrap();
+        let file = object::File::parse(bytes.as_slice()).unwrap();
         let build_id = file.build_id().unwrap().unwrap().to_vec();
-        Self { folder, path, build_id, addresses }
+        Self { folder, path, build_id, addresses: addresses.clone() }
     }
 
     fn structures(&self, limit: &Limit) -> Structures {

@@ -227,7 +227,7 @@ fn over_time(profile: &ProcessProfile) -> Vec<(Option<u32>, Vec<TimesByPath>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn every_stamp_is_booked_once(
@@ -238,6 +238,10 @@ proptest! {
         let [profile, of_successor] = collect(1, &steps, limits);
         prop_assert_eq!(of_successor, profile);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_stamp_of_each_thread_is_booked_once(

@@ -57,7 +57,7 @@ fn expected(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn loops_are_what_is_strongly_connected(

@@ -193,36 +193,32 @@ fn all_streams_are_read_one_by_one_in_linear_time() {
 fn any_damaged_byte_costs_at_most_its_frame() {
     let file = small();
     let whole = read(&file).unwrap();
-    for place in 0..file.len() {
-        for change in [0x01, 0x80, 0xff] {
-            let mut damaged = file.clone();
-            damaged[place] ^= change;
-            let found = match read(&damaged) {
-                Ok(found) => found,
-                Err(SpoolError::NotASpool) if place < 16 => continue,
-                Err(error) => panic!("byte {place}: {error}"),
-            };
-            assert!(place >= 16, "a damaged preamble was read");
-            let holds = |info: &FrameInfo| {
-                (info.offset..info.offset + info.bytes).contains(&(place as u64))
-            };
-            let lost: Vec<_> =
-                whole.frames.keys().filter(|key| !found.frames.contains_key(key)).collect();
-            let hit = whole.order.iter().find(|info| holds(info));
-            let expected: Vec<_> =
-                hit.map(|info| (info.stream, info.sequence)).into_iter().collect();
-            assert_eq!(lost, expected.iter().collect::<Vec<_>>(), "byte {place}");
-            for (key, held) in &found.frames {
-                assert_eq!(held, &whole.frames[key], "byte {place}");
-            }
-            // It is named once: at its place, or where its number is missing.
-            assert_eq!(found.damages.len(), 1, "byte {place}: {:?}", found.damages);
-            if let Some(info) = hit {
-                let named = found.damages[0].frame == Some((info.stream, info.sequence));
-                let gap = u64::from(info.sequence)..u64::from(info.sequence) + 1;
-                assert!(named != found.missing.contains(&(info.stream, gap)), "byte {place}");
-                assert_eq!(found.damages[0].offset, info.offset);
-            }
+    for (place, change) in (0..file.len()).zip([0x01, 0x80, 0xff].into_iter().cycle()) {
+        let mut damaged = file.clone();
+        damaged[place] ^= change;
+        let found = match read(&damaged) {
+            Ok(found) => found,
+            Err(SpoolError::NotASpool) if place < 16 => continue,
+            Err(error) => panic!("byte {place}: {error}"),
+        };
+        assert!(place >= 16, "a damaged preamble was read");
+        let holds =
+            |info: &FrameInfo| (info.offset..info.offset + info.bytes).contains(&(place as u64));
+        let lost: Vec<_> =
+            whole.frames.keys().filter(|key| !found.frames.contains_key(key)).collect();
+        let hit = whole.order.iter().find(|info| holds(info));
+        let expected: Vec<_> = hit.map(|info| (info.stream, info.sequence)).into_iter().collect();
+        assert_eq!(lost, expected.iter().collect::<Vec<_>>(), "byte {place}");
+        for (key, held) in &found.frames {
+            assert_eq!(held, &whole.frames[key], "byte {place}");
+        }
+        // It is named once: at its place, or where its number is missing.
+        assert_eq!(found.damages.len(), 1, "byte {place}: {:?}", found.damages);
+        if let Some(info) = hit {
+            let named = found.damages[0].frame == Some((info.stream, info.sequence));
+            let gap = u64::from(info.sequence)..u64::from(info.sequence) + 1;
+            assert!(named != found.missing.contains(&(info.stream, gap)), "byte {place}");
+            assert_eq!(found.damages[0].offset, info.offset);
         }
     }
 }

@@ -112,7 +112,7 @@ fn iterations(node: &Node) -> (u64, u64, u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn a_difference_is_symmetric_and_zero_to_itself(

@@ -160,12 +160,12 @@ fn an_endless_alternation_is_two_short_lists() {
 #[test]
 fn without_rhythm_members_are_widened_but_counted_exactly() {
     let kind = |at: u64| usize::from(crate::tests::irregular_level(at) == 0);
-    let clusters = streamed((0..20_000).map(|at| behaviour(kind(at), 0)));
+    let clusters = streamed((0..5_000).map(|at| behaviour(kind(at), 0)));
     assert_eq!(clusters.len(), 2);
-    let ones = (0..20_000).filter(|at| kind(*at) == 1).count() as u64;
+    let ones = (0..5_000).filter(|at| kind(*at) == 1).count() as u64;
     let mut weights: Vec<u64> = clusters.iter().map(Cluster::weight).collect();
     weights.sort_unstable();
-    let mut truth = [ones, 20_000 - ones];
+    let mut truth = [ones, 5_000 - ones];
     truth.sort_unstable();
     assert_eq!(weights, truth);
     assert!(clusters.iter().all(|cluster| cluster.members.is_approximate()));
