@@ -21,6 +21,8 @@ mod transfers;
 mod uneven;
 mod when;
 
+use std::sync::LazyLock;
+
 use super::*;
 use crate::summary::{Cause, Label, Loss, LossKind};
 use crate::synthetic_run::{MS, Subject, doing, job};
@@ -28,15 +30,23 @@ use crate::synthetic_run::{MS, Subject, doing, job};
 const BARRIER: &str = "main/MPI_Barrier";
 
 fn verdict(subject: &Subject) -> Summary {
-    let summary = diagnose_alone(subject.inputs(), &job()).unwrap();
-    let schema = include_str!("../../schema/plimsoll-summary-1.schema.json");
-    let schema = serde_json::from_str(schema).unwrap();
+    checked(diagnose_alone(subject.inputs(), &job()).unwrap())
+}
+
+/// Returns the summary, which follows the schema.
+fn checked(summary: Summary) -> Summary {
     let written = serde_json::to_value(&summary).unwrap();
-    if let Err(error) = jsonschema::draft202012::validate(&schema, &written) {
+    if let Err(error) = SCHEMA.validate(&written) {
         panic!("{}: {error}", error.instance_path());
     }
     summary
 }
+
+/// The schema of summaries. It takes longer to compile than most runs take to diagnose.
+static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
+    let schema = include_str!("../../schema/plimsoll-summary-1.schema.json");
+    jsonschema::draft202012::new(&serde_json::from_str(schema).unwrap()).unwrap()
+});
 
 fn path(frames: &[crate::summary::Frame]) -> String {
     frames.iter().map(|frame| frame.function.as_str()).collect::<Vec<_>>().join("/")

@@ -42,16 +42,6 @@ fn sampling(request: &str) -> JobInfo {
     JobInfo { settings, ..job() }
 }
 
-fn checked(summary: Summary) -> Summary {
-    let schema = include_str!("../../../schema/plimsoll-summary-1.schema.json");
-    let schema = serde_json::from_str(schema).unwrap();
-    let written = serde_json::to_value(&summary).unwrap();
-    if let Err(error) = jsonschema::draft202012::validate(&schema, &written) {
-        panic!("{}: {error}", error.instance_path());
-    }
-    summary
-}
-
 fn diagnosed(subject: &Subject, job: &JobInfo) -> Summary {
     checked(diagnose_alone(subject.inputs(), job).unwrap())
 }
