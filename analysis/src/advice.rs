@@ -2,13 +2,12 @@
 
 mod team_advice;
 
-use std::cmp::Ordering::Equal;
-
 use plimsoll_collector::profile::{Frame, FrameKind, NodeId};
 
 use crate::awaited_threads;
 use crate::finding::Finding;
 use crate::frame_classes::{is_part, is_system};
+use crate::job_totals::Host;
 use crate::metrics::NS_PER_S;
 use crate::phrase::TIED;
 use crate::phrase::{self, bytes, count, counted, frame_with_place, seconds};
@@ -335,14 +334,15 @@ fn crowded(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         facts.finding.seconds,
         spoken(totals, facts.finding.symptom),
     );
-    let crowded = totals.job.hosts.iter().filter(|(_, host)| host.is_crowded());
-    let worst = crowded.max_by(|(_, a), (_, b)| a.load().partial_cmp(&b.load()).unwrap_or(Equal));
-    match worst {
+    let elapsed_ns = totals.job.elapsed_ns;
+    let load = |host: &Host| host.load(elapsed_ns).unwrap_or(0.0);
+    let crowded = totals.job.hosts.iter().filter(|(_, host)| load(host) > 1.0);
+    match crowded.max_by(|(_, a), (_, b)| load(a).total_cmp(&load(b))) {
         Some((host, at)) => format!(
             "{} with {} {} {} on {host}. {wait}{} Start fewer ranks or threads on a \
              node, or give the job more cores.",
             counted(at.ranks.len().into(), "rank"),
-            counted(at.busy_threads.into(), "busy thread"),
+            counted(at.busy_threads(elapsed_ns).ceil() as u64, "busy thread"),
             plural(at.ranks.len(), "shares", "share"),
             counted(at.cores.len() as u64, "core"),
             waiting_for_turns(totals),

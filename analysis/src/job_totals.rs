@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_collector::profile::CollectionCounts;
+use plimsoll_collector::profile::{CollectionCounts, NodeId};
 use plimsoll_wire::truncation::Truncation;
 use serde::{Deserialize, Serialize};
 
 use crate::input::RankInput;
+use crate::label::Label;
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::summary::Memory;
-use crate::thresholds::MIN_SEVERITY;
+use crate::thresholds::{MIN_RUN_DELAY_FRACTION, MIN_SEVERITY};
 
 /// A node of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,22 +21,23 @@ pub struct Host {
     pub ranks: RankSet,
     /// Cores that any of its ranks may use.
     pub cores: BTreeSet<u32>,
-    /// Number of threads that want a core: for each rank, its communicating thread (which works, or
-    /// spins while it waits) and the mean number of other threads that were busy.
-    pub busy_threads: u32,
+    /// Time in which the other threads of its ranks want a core, in nanoseconds; without ranks on
+    /// which that time is short.
+    pub others_ns: u128,
 }
 
 impl Host {
-    /// Returns the number of threads that want a core, divided by the number of cores; `None` if
-    /// the cores are unknown.
-    pub fn load(&self) -> Option<f64> {
-        let cores = self.cores.len();
-        (cores > 0).then(|| f64::from(self.busy_threads) / cores as f64)
+    /// Returns the mean number of threads that want a core in a run of `elapsed_ns`: for each rank,
+    /// its communicating thread (which works, or spins while it waits), and the other threads.
+    pub fn busy_threads(&self, elapsed_ns: u64) -> f64 {
+        f64::from(self.ranks.len()) + self.others_ns as f64 / elapsed_ns.max(1) as f64
     }
 
-    /// Returns whether more threads want a core than the node has cores.
-    pub fn is_crowded(&self) -> bool {
-        self.load().is_some_and(|load| load > 1.0)
+    /// Returns the number of threads that want a core, divided by the number of cores; `None` if
+    /// the cores are unknown.
+    pub fn load(&self, elapsed_ns: u64) -> Option<f64> {
+        let cores = self.cores.len();
+        (cores > 0).then(|| self.busy_threads(elapsed_ns) / cores as f64)
     }
 }
 
@@ -136,7 +138,8 @@ pub struct Counts {
 impl JobTotals {
     /// Returns the number of threads that want each core on the most crowded node; at least 1.
     pub fn crowding(&self) -> f64 {
-        self.hosts.values().filter_map(Host::load).fold(1.0, f64::max)
+        let loads = self.hosts.values().filter_map(|host| host.load(self.elapsed_ns));
+        loads.fold(1.0, f64::max)
     }
 
     /// Returns whether ranks share cores and lose more than [`MIN_SEVERITY`] of the run time by it.
@@ -159,7 +162,7 @@ impl JobTotals {
         let host = Host {
             ranks: number.clone(),
             cores: input.cores.iter().copied().collect(),
-            busy_threads: busy_threads(rank),
+            others_ns: others_ns(rank).into(),
         };
         self.combine(Self {
             stepped_aside: if profile.collection.stepped_aside {
@@ -220,7 +223,7 @@ impl JobTotals {
             let ours = self.hosts.entry(name).or_default();
             ours.ranks = ours.ranks.union(&theirs.ranks);
             ours.cores.extend(theirs.cores);
-            ours.busy_threads += theirs.busy_threads;
+            ours.others_ns += theirs.others_ns;
         }
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.bin_ns = self.bin_ns.max(other.bin_ns);
@@ -256,16 +259,18 @@ impl JobTotals {
     }
 }
 
-/// Returns the minimum number of busy threads of a rank, including the communicating one. The
-/// profile holds the total work time of the other threads, not their number: at least that time
-/// divided by the length of the run.
-fn busy_threads(rank: &Rank<'_>) -> u32 {
+/// Returns the time in which the threads of a rank that do not communicate want a core, in
+/// nanoseconds: their work without waits, which leave the core or yield it. 0 if that time is too
+/// short to delay the rank by more than counts on a node with cores enough.
+fn others_ns(rank: &Rank<'_>) -> u64 {
     let profile = &rank.input.profile;
-    let working = |node: u32| rank.context_classes[node as usize].is_work();
-    let others = profile.other_threads.iter().filter(|(node, _)| working(*node));
+    let waits = |node: NodeId| rank.context_classes[node as usize].label.is_a(Label::Wait);
+    let wants_core = |node: NodeId| rank.needs_core(node) && !waits(node);
+    let others = profile.other_threads.iter().filter(|(node, _)| wants_core(*node));
     let worked_ns: u64 = others.map(|(_, value)| value.exclusive_ns).sum();
-    let busy = worked_ns.div_ceil(profile.elapsed_ns.max(1));
-    1 + busy.min(u64::from(profile.threads.saturating_sub(1))) as u32
+    let most_ns = profile.elapsed_ns.saturating_mul(profile.threads.saturating_sub(1).into());
+    let least_ns = MIN_RUN_DELAY_FRACTION * profile.elapsed_ns as f64;
+    if worked_ns as f64 >= least_ns { worked_ns.min(most_ns) } else { 0 }
 }
 
 impl Counts {

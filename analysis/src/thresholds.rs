@@ -20,7 +20,8 @@ pub const MIN_RUN_PERIODS: f64 = 25.0;
 /// Minimum parallel efficiency of a run that is said to spend its time on work.
 pub const MIN_EFFICIENCY: f64 = 0.8;
 /// Minimum mean wait for a core that is oversubscription even if the job has a core for each of its
-/// threads, as a fraction of the run time: other programs then use the cores.
+/// threads, as a fraction of the run time: other programs then use the cores. Threads beside the
+/// communicating one that work for less of the run do not crowd a node: they delay it by less.
 pub const MIN_RUN_DELAY_FRACTION: f64 = 0.05;
 /// Factor on the minimum loss of communication on oversubscribed nodes: there, the latency of a
 /// message includes its receiver's wait for a core.

@@ -49,15 +49,17 @@ impl Rank<'_> {
     /// Returns the part of a phase's work that needs no core, in nanoseconds: sleeping, and waiting
     /// for locks and threads.
     pub fn off_core_ns(&self, phase: &PhaseProfile) -> u64 {
-        let tree = &self.input.profile.tree;
-        let is_off = |node: NodeId| {
-            let call = tree.frames[tree.nodes[node as usize].frame as usize].call;
-            let class = call.and_then(calls::class);
-            self.context_classes[node as usize].is_work()
-                && class.is_some_and(CallClass::leaves_core)
-        };
+        let is_off =
+            |node: NodeId| self.context_classes[node as usize].is_work() && !self.needs_core(node);
         let off = phase.values.iter().filter(|(node, _)| is_off(*node));
         off.map(|(_, value)| value.net_ns()).sum()
+    }
+
+    /// Returns whether the time of a context is work that needs a core.
+    pub fn needs_core(&self, node: NodeId) -> bool {
+        let call = self.input.profile.tree.frame_of(node).call;
+        let leaves = call.and_then(calls::class).is_some_and(CallClass::leaves_core);
+        self.context_classes[node as usize].is_work() && !leaves
     }
 
     /// Returns the time that a phase spends outside of work, by the outermost such context; without

@@ -99,3 +99,53 @@ fn cores_that_are_not_known_are_not_exceeded() {
     subject.step(BARRIER, |_| vec![delayed("main/relax", 100 * MS, 3 * MS)]);
     assert_eq!(verdict(&subject).losses, []);
 }
+
+/// Four ranks on four cores, each with a second thread that does this in a run of 1 s. In each step
+/// the ranks wait for 3 ms for partners: a loss of 3 %, which is too small on a crowded node.
+fn with_second_threads(other: Vec<Doing>) -> Summary {
+    let mut subject = Subject::new(4);
+    (subject.threads, subject.others) = (2, other);
+    for _ in 0..10 {
+        subject.step(BARRIER, |_| {
+            let wait = calling("main/exchange/MPI_Recv", 3 * MS, 1, 0);
+            vec![doing("main/exchange", 97 * MS), wait]
+        });
+    }
+    verdict(&subject)
+}
+
+#[test]
+fn threads_that_sleep_or_wait_do_not_crowd_a_node() {
+    for path in [
+        "help/pthread_cond_wait",
+        "help/pthread_mutex_lock",
+        "help/pthread_join",
+        "help/nanosleep",
+        "main/solve/OpenMP_idle",
+    ] {
+        let summary = with_second_threads(vec![doing(path, 1000 * MS)]);
+        let mut kinds = summary.losses.iter().map(|loss| loss.kind);
+        assert!(kinds.any(|kind| kind == LossKind::WaitForPartner), "{path}");
+    }
+}
+
+#[test]
+fn threads_crowd_a_node_by_as_much_as_they_compute() {
+    for (computing_ms, is_crowded) in [(1000, true), (60, true), (40, false)] {
+        let waiting_ms = 1000 - computing_ms;
+        let summary = with_second_threads(vec![
+            doing("help/compute", computing_ms * MS),
+            doing("help/pthread_cond_wait", waiting_ms * MS),
+        ]);
+        assert_eq!(summary.losses.is_empty(), is_crowded, "{computing_ms} ms");
+    }
+    let mut subject = Subject::new(4);
+    (subject.threads, subject.others) = (2, vec![doing("help/compute", 300 * MS)]);
+    for _ in 0..10 {
+        subject.step(BARRIER, |_| vec![delayed("main/relax", 100 * MS, 20 * MS)]);
+    }
+    // Of four threads that compute for 30 % of the run, one thread and a fifth of one are busy.
+    let summary = verdict(&subject);
+    let advice = &only_loss(&summary).advice;
+    assert!(advice.starts_with("4 ranks with 6 busy threads share 4 cores on sloop."), "{advice}");
+}

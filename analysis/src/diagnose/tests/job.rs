@@ -167,6 +167,8 @@ fn irregular(ranks: u32) -> Subject {
     };
     let mut subject = Subject::new(ranks);
     subject.threads = 3;
+    subject.cores = (0..8).collect();
+    subject.others = vec![doing("work/relax", 300 * MS), doing("work/pthread_cond_wait", 300 * MS)];
     subject.workers = |rank| {
         let work = |ms: u64| vec![doing("work/relax", ms * MS), doing("work/wait", (90 - ms) * MS)];
         if rank % 5 == 4 { vec![work(80), work(20)] } else { vec![work(20), work(21)] }
