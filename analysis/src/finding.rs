@@ -1,6 +1,8 @@
 //! A loss before it is put into words: its cost, symptom and causes, and the queries that find its
 //! ranks.
 
+use std::collections::BTreeMap;
+
 use plimsoll_collector::profile::NodeId;
 
 use crate::imbalance::{Cause, PhaseImbalance};
@@ -19,8 +21,9 @@ pub struct Finding {
     pub phase: u64,
     /// Reduction of the run time without the loss, in seconds.
     pub seconds: f64,
-    /// Part of `seconds` in the first instance, if that is a phase of its own.
-    pub first_s: f64,
+    /// Parts of `seconds` in first instances, which are phases of their own, by the phase's first
+    /// index.
+    pub first_instances: BTreeMap<u64, f64>,
     /// Context in which the loss shows.
     pub symptom: NodeId,
     /// Other contexts in which the loss shows, largest first.
@@ -70,7 +73,7 @@ impl Finding {
             kind,
             phase,
             seconds,
-            first_s: 0.0,
+            first_instances: BTreeMap::new(),
             symptom,
             also_in: Vec::new(),
             causes: Vec::new(),
@@ -87,6 +90,11 @@ impl Finding {
 }
 
 impl Finding {
+    /// Returns the part of `seconds` in the loss's own phase.
+    pub fn own_s(&self) -> f64 {
+        self.seconds - self.first_instances.values().sum::<f64>()
+    }
+
     /// Adds the contexts of another loss to those in which this loss shows.
     pub fn shows_also_where(&mut self, other: &Self) {
         for call in [&other.symptom].into_iter().chain(&other.also_in) {

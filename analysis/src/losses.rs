@@ -179,7 +179,7 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
         match kept.iter_mut().find(same).filter(|_| instances(&finding) == 1) {
             Some(recurring) => {
                 recurring.seconds += finding.seconds;
-                recurring.first_s += finding.seconds;
+                *recurring.first_instances.entry(finding.phase).or_default() += finding.seconds;
                 for cause in &mut recurring.causes {
                     let first = finding.causes.iter().find(|other| other.node == cause.node);
                     cause.ns += first.map_or(0.0, |other| other.ns);

@@ -24,7 +24,7 @@ use crate::finding::{Finding, Scope, cause_time};
 use crate::groups::{self, Alike};
 use crate::imbalance::{Cause, PhaseImbalance, imbalances};
 use crate::labelling::ContextClass;
-use crate::losses::uneven_work;
+use crate::losses::{min_loss_of, uneven_work};
 use crate::metrics::NS_PER_S;
 use crate::owners::Owners;
 use crate::queries::Query;
@@ -197,20 +197,32 @@ impl Tasks<'_> {
         let is_uneven = |finding: &Finding| {
             matches!(finding.kind, LossKind::LoadImbalance | LossKind::Serialization)
         };
-        let silent = self.alike.keys().filter(|index| {
-            !findings.iter().any(|finding| finding.phase == **index && is_uneven(finding))
-        });
-        let between: Vec<Finding> = silent.filter_map(|index| self.between_alone(*index)).collect();
+        // Uneven work by phase, in seconds.
+        let mut uneven_s: BTreeMap<u64, f64> = BTreeMap::new();
+        for finding in findings.iter().filter(|finding| is_uneven(finding)) {
+            *uneven_s.entry(finding.phase).or_default() += finding.own_s();
+            // The loss of a first instance is part of the recurring phase's.
+            finding.first_instances.keys().for_each(|phase| {
+                uneven_s.entry(*phase).or_default();
+            });
+        }
+        let least_s = min_loss_of(self.totals).seconds;
+        let silent = self.alike.keys().filter(|index| !uneven_s.contains_key(index));
+        let between = silent.filter_map(|index| self.between_alone(*index));
+        let between: Vec<Finding> = between.filter(|it| it.seconds > least_s).collect();
         let refined = findings.into_iter().flat_map(|finding| match is_uneven(&finding) {
-            true => self.divided(finding),
+            true => {
+                let uneven_s = uneven_s[&finding.phase];
+                self.divided(finding, uneven_s)
+            }
             false => vec![finding],
         });
         refined.chain(between).collect()
     }
 
     /// Splits a loss by uneven work into the imbalance between groups and the imbalance within
-    /// groups.
-    fn divided(&self, mut finding: Finding) -> Vec<Finding> {
+    /// groups. `uneven_s` is the uneven work of the loss's phase, in seconds.
+    fn divided(&self, mut finding: Finding, uneven_s: f64) -> Vec<Finding> {
         let Some(alike) = self.alike.get(&finding.phase) else { return vec![finding] };
         // A rank that is alone in its task while others have tasks of their own is not the only one
         // that works: no serialization.
@@ -223,8 +235,8 @@ impl Tasks<'_> {
         let heaviest = groups::heaviest(self.totals, phase, alike)
             .filter(|_| finding.kind == LossKind::LoadImbalance);
         let Some((index, more_s)) = heaviest else { return vec![self.within(finding)] };
-        // The first instance is divided in the same proportion.
-        let more_s = more_s * finding.seconds / (finding.seconds - finding.first_s);
+        // All losses of the phase are divided in the same proportion, and first instances, too.
+        let more_s = more_s * finding.seconds / uneven_s;
         let within_s = finding.seconds - more_s;
         if more_s < MIN_GROUPS_EXPLAIN_FRACTION * finding.seconds {
             return vec![self.within(finding)];
@@ -286,7 +298,11 @@ impl Tasks<'_> {
         let found: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
         match found.len() {
             0 => finding,
-            1 => Finding { seconds: finding.seconds, first_s: finding.first_s, ..found[0].clone() },
+            1 => Finding {
+                seconds: finding.seconds,
+                first_instances: finding.first_instances,
+                ..found[0].clone()
+            },
             _ => Finding {
                 by_turns: found.iter().all(|group| group.by_turns),
                 slow: found.iter().flat_map(|group| group.slow.clone()).collect(),

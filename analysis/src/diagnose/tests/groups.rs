@@ -2,7 +2,7 @@
 
 use super::calls::kinds;
 use super::*;
-use crate::synthetic_run::calling;
+use crate::synthetic_run::{Doing, calling};
 
 fn causes_of_groups(loss: &Loss) -> Vec<(String, Option<u32>, f64)> {
     let cause = |it: &Cause| (path(&it.path), it.group, rounded(it.seconds));
@@ -107,6 +107,50 @@ fn groups_are_unequal_also_where_waiting_hides_their_work() {
     let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::GroupImbalance).unwrap();
     assert_eq!((loss.group, &*loss.slow_ranks, rounded(loss.seconds)), (Some(1), "6-7", 0.225));
     assert_eq!(causes_of_groups(loss), [("main/ocean".to_owned(), Some(1), 0.225)]);
+}
+
+/// Work of 80 ms that waits for a core for 490 ms makes losses below 0.245 s uncertain.
+#[test]
+fn unequal_groups_are_no_loss_where_it_is_smaller_than_others_that_are_left_out() {
+    let mut subject = ten_steps(8, |rank| {
+        let (task, ms) = if rank >= 6 { ("main/ocean", 90) } else { ("main/atmosphere", 60) };
+        let delayed = Doing { run_delay_ns: 490 * MS, ..doing("main/relax", 500 * MS) };
+        let wait = calling("main/wait/MPI_Recv", (1000 - ms) * MS, 1, 0);
+        vec![doing(task, ms * MS), delayed, wait]
+    });
+    subject.cores = vec![0, 1];
+    let kinds: Vec<LossKind> = verdict(&subject).losses.iter().map(|loss| loss.kind).collect();
+    assert_eq!(kinds, [LossKind::Oversubscription]);
+}
+
+/// The first step begins elsewhere than the others, so it is a phase of its own.
+#[test]
+fn the_first_step_of_unequal_groups_counts_once() {
+    let mut subject = Subject::new(8);
+    for _ in 0..20 {
+        subject.step(BARRIER, |rank| match rank {
+            6.. => vec![doing("main/ocean", 180 * MS)],
+            _ => vec![doing("main/atmosphere", 60 * MS)],
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::GroupImbalance, 1.8));
+}
+
+/// The ocean's mean exceeds the mean of all ranks by 22.5 ms, and its slower rank by 52.5 ms. One
+/// half of that shows in messages, the other in the barrier.
+#[test]
+fn groups_explain_their_share_of_each_loss_of_a_phase() {
+    let summary = verdict(&ten_steps(8, |rank| {
+        let task = if rank >= 6 { "main/ocean" } else { "main/atmosphere" };
+        match rank {
+            7 => vec![doing(task, 110 * MS)],
+            _ => vec![doing(task, 50 * MS), calling("main/halo/MPI_Recv", 30 * MS, 1, 0)],
+        }
+    }));
+    let found = [(LossKind::LoadImbalance, 0.2625); 2];
+    assert_eq!(kinds(&summary), found);
 }
 
 #[test]
