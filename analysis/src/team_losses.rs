@@ -180,12 +180,12 @@ fn serial_section(totals: &Totals, owners: &Owners) -> Option<Finding> {
         return None;
     }
     let lost_ns = teams.serial_gain.mean(ranks) * fraction_with_cores(totals);
-    let whole: u128 = teams.serial_gains.values().sum();
-    let share = |ns: u128| ns as f64 / whole.max(1) as f64;
+    let whole_ns: u128 = teams.serial.values().map(|serial| serial.gain_ns).sum();
+    let share = |ns: u128| ns as f64 / whole_ns.max(1) as f64;
     let mut causes: Vec<Cause> = teams
-        .serial_gains
+        .serial
         .iter()
-        .map(|(node, ns)| Cause::new(*node, true, share(*ns) * lost_ns))
+        .map(|(node, serial)| Cause::new(*node, true, share(serial.gain_ns) * lost_ns))
         .collect();
     causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
     let first = causes.first()?.node;

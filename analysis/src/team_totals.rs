@@ -20,8 +20,8 @@ pub struct TeamTotals {
     pub elapsed: Accumulator,
     /// Run time that each rank would save if its team did the work outside of regions.
     pub serial_gain: Accumulator,
-    /// Run time saved by responsible context, summed over ranks.
-    pub serial_gains: BTreeMap<NodeId, u128>,
+    /// Work outside of regions by responsible context.
+    pub serial: BTreeMap<NodeId, SerialWork>,
     /// Context of the outlined function of each region, by the context of the call that makes the
     /// region.
     pub functions: BTreeMap<NodeId, NodeId>,
@@ -39,6 +39,16 @@ pub struct TeamTotals {
     serial_ns: u128,
     /// Thread time of the idle threads while one thread works outside of regions.
     serial_idle_ns: u128,
+}
+
+/// Work outside of regions that one context is responsible for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SerialWork {
+    /// Time of the communicating thread, over ranks, in nanoseconds.
+    pub time: Accumulator,
+    /// Run time that each rank would save if its team did this work, summed over ranks, in
+    /// nanoseconds.
+    pub gain_ns: u128,
 }
 
 /// Creation of tasks in a region.
@@ -114,8 +124,10 @@ impl TeamTotals {
         self.serial_idle_ns += u128::from(times.serial_ns) * u128::from(times.threads - 1);
         for (node, ns) in &times.serial {
             let Some(place) = place(*node) else { continue };
-            let gain = u128::from(*ns) * u128::from(gain_ns) / u128::from(times.serial_ns.max(1));
-            *self.serial_gains.entry(place).or_default() += gain;
+            let serial = self.serial.entry(place).or_default();
+            serial.time.accumulate(*ns);
+            serial.gain_ns +=
+                u128::from(*ns) * u128::from(gain_ns) / u128::from(times.serial_ns.max(1));
         }
     }
 
@@ -130,8 +142,10 @@ impl TeamTotals {
         self.load_balance_ns += other.load_balance_ns;
         self.serial_ns += other.serial_ns;
         self.serial_idle_ns += other.serial_idle_ns;
-        for (node, ns) in other.serial_gains {
-            *self.serial_gains.entry(place(node)).or_default() += ns;
+        for (node, theirs) in other.serial {
+            let serial = self.serial.entry(place(node)).or_default();
+            serial.time.combine(&theirs.time);
+            serial.gain_ns += theirs.gain_ns;
         }
         for (node, theirs) in other.creations {
             let creation = self.creations.entry(place(node)).or_default();

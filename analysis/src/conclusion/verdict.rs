@@ -53,7 +53,9 @@ pub(super) fn loss(
             | LossKind::ThreadImbalance
             | LossKind::FineGrainedTasks
             | LossKind::FineGrainedRegions => totals.nodes[cause.node as usize].inclusive,
-            LossKind::SerialSection => totals.nodes[cause.node as usize].exclusive,
+            LossKind::SerialSection => {
+                totals.teams.serial.get(&cause.node).copied().unwrap_or_default().time
+            }
             _ => cause_time(phase, cause),
         };
         summary::Cause {

@@ -87,6 +87,25 @@ fn uneven_threads_and_serial_work_are_losses_of_their_own() {
 }
 
 #[test]
+fn the_time_of_serial_work_includes_libraries_and_no_loops_with_work_of_their_own() {
+    let openmp: OpenMp = |_, contexts| region(100, [1000, 1000, 1000], contexts);
+    let summary = with_teams(2, openmp, |_| {
+        let serial = [
+            doing("main/prepare", 100 * MS),
+            doing("main/prepare/libm.so.6!exp", 200 * MS),
+            doing("main/prepare/loop", 250 * MS),
+        ];
+        [&[doing(KERNEL, 1000 * MS)], &serial[..]].concat()
+    });
+    let loss = of_kind(&summary, LossKind::SerialSection).unwrap();
+    let found = loss.causes.iter().map(|it| (path(&it.path), rounded(it.mean_s), it.max_s));
+    let found: Vec<_> = found.collect();
+    let truth = [("main/prepare", 0.3), ("main/prepare/loop", 0.25)];
+    assert_eq!(found, truth.map(|(path, s)| (path.to_owned(), s, s)));
+    assert!(loss.advice.contains("most of the time in prepare (0.30 s on average)"), "{loss:?}");
+}
+
+#[test]
 fn efficiencies_of_teams_follow_talp() {
     let openmp: OpenMp = |_, contexts| region(100, [1000, 700, 900], contexts);
     let summary = with_teams(2, openmp, |_| {
