@@ -44,19 +44,21 @@ pub(super) fn loss(
     };
     let cause = |cause: &Cause| {
         let (phase, ranks) = of_group(cause.group.or(finding.group));
-        let time = match finding.kind {
-            // These causes are blamed for their calls, not for their work.
+        let all = totals.job.ranks.len();
+        let (time, ranks) = match finding.kind {
+            // These causes are blamed for their calls, not for their work: with the time in all
+            // phases and ranks.
             LossKind::FrequentCommunication
             | LossKind::LargeMessage
             | LossKind::LargeIo
             | LossKind::LockContention
             | LossKind::ThreadImbalance
             | LossKind::FineGrainedTasks
-            | LossKind::FineGrainedRegions => totals.nodes[cause.node as usize].inclusive,
+            | LossKind::FineGrainedRegions => (totals.nodes[cause.node as usize].inclusive, all),
             LossKind::SerialSection => {
-                totals.teams.serial.get(&cause.node).copied().unwrap_or_default().time
+                (totals.teams.serial.get(&cause.node).copied().unwrap_or_default().time, all)
             }
-            _ => cause_time(phase, cause),
+            _ => (cause_time(phase, cause), ranks),
         };
         summary::Cause {
             path: shown_path(totals, shown_at(cause.node)),

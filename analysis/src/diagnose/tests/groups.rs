@@ -27,6 +27,26 @@ fn what_calls_cost_a_tenth_of_the_ranks_is_a_loss_of_these() {
 }
 
 #[test]
+fn the_time_in_a_cause_of_calls_is_the_mean_over_all_ranks_that_it_comes_from() {
+    let summary = verdict(&ten_steps(20, |rank| match rank {
+        18.. => vec![
+            doing("main/ocean", 20 * MS),
+            calling("main/halo/loop/MPI_Iprobe", 130 * MS, 13_000, 0),
+        ],
+        _ => vec![
+            doing("main/atmosphere", 100 * MS),
+            calling("main/halo/loop/MPI_Recv", 30 * MS, 1, 0),
+        ],
+    }));
+    let of_calls = |loss: &&Loss| loss.kind == LossKind::FrequentCommunication;
+    let loss = summary.losses.iter().find(of_calls).unwrap();
+    assert_eq!(loss.group, Some(1));
+    let cause = &loss.causes[0];
+    let truth = (f64::from(2 * 130 + 18 * 30) / 20.0 * 10.0 / 1e3, 1.3);
+    assert_eq!((rounded(cause.mean_s), cause.max_s), truth);
+}
+
+#[test]
 fn the_same_calls_in_all_groups_are_one_loss() {
     let summary = verdict(&ten_steps(4, |rank| {
         let task = if rank == 3 { "main/ocean" } else { "main/atmosphere" };
