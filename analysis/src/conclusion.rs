@@ -312,7 +312,7 @@ fn without_tree(
         schema: SchemaVersion::V1,
         run: run(&totals.job, job),
         collection: collection(&totals.job),
-        efficiency: efficiency(&totals.job, totals.teams.efficiency(), over_time, job),
+        efficiency: efficiency(&totals.job, &totals.teams, over_time, job),
         projection: Projection {
             elapsed_s: projected_s(totals, conclusion.slow_work_ns, findings),
         },

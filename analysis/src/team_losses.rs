@@ -21,7 +21,7 @@ use crate::queries::Quantity;
 use crate::summary::LossKind;
 use crate::thresholds::{
     MAX_FINE_REGION_NS, MIN_CAUSE_SHARE, MIN_FINE_OVERHEAD_FRACTION, MIN_INNER_FRACTION,
-    MIN_PARALLEL_FRACTION, MIN_UNEVEN_THREADS_FRACTION,
+    MIN_UNEVEN_THREADS_FRACTION,
 };
 use crate::totals::{PhaseTotals, Totals};
 
@@ -175,8 +175,7 @@ fn phase_of(totals: &Totals, owners: &Owners, node: NodeId) -> Option<u64> {
 fn serial_section(totals: &Totals, owners: &Owners) -> Option<Finding> {
     let (teams, job) = (&totals.teams, &totals.job);
     let ranks = job.ranks.len();
-    let elapsed_ns = job.elapsed_ns as f64;
-    if teams.elapsed.mean(ranks) < MIN_PARALLEL_FRACTION * elapsed_ns {
+    if !teams.are_used(job) {
         return None;
     }
     let lost_ns = teams.serial_gain.mean(ranks) * fraction_with_cores(totals);

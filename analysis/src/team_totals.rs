@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::NodeId;
 use serde::{Deserialize, Serialize};
 
+use crate::job_totals::JobTotals;
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::summary::OpenMpEfficiency;
 use crate::team_times::{TeamTimes, created_tasks, imbalance_ns};
-use crate::thresholds::MAX_FINE_TASK_NS;
+use crate::thresholds::{MAX_FINE_TASK_NS, MIN_PARALLEL_FRACTION};
 
 /// Teams of some ranks; times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub struct TeamTotals {
     serial_ns: u128,
     /// Thread time of the idle threads while one thread works outside of regions.
     serial_idle_ns: u128,
+    /// Useful time of the communicating threads of ranks without teams.
+    without_teams_ns: u128,
 }
 
 /// Work outside of regions that one context is responsible for.
@@ -112,7 +115,10 @@ impl TeamTotals {
                 self.functions.insert(node, function);
             }
         }
-        let Some(times) = TeamTimes::of(rank) else { return };
+        let Some(times) = TeamTimes::of(rank) else {
+            self.without_teams_ns += u128::from(rank.useful_ns());
+            return;
+        };
         let gain_ns = times.serial_gain_ns();
         self.threads = self.threads.max(times.threads);
         self.elapsed.accumulate(times.elapsed_ns);
@@ -142,6 +148,7 @@ impl TeamTotals {
         self.load_balance_ns += other.load_balance_ns;
         self.serial_ns += other.serial_ns;
         self.serial_idle_ns += other.serial_idle_ns;
+        self.without_teams_ns += other.without_teams_ns;
         for (node, theirs) in other.serial {
             let serial = self.serial.entry(place(node)).or_default();
             serial.time.combine(&theirs.time);
@@ -167,16 +174,22 @@ impl TeamTotals {
         }
     }
 
-    /// Returns the efficiency of the teams; `None` if there are none. With the thread time T in
-    /// regions and in work outside of regions, TALP's losses for load balance (B), scheduling (C)
-    /// and serialisation (S), and the rest U = T - B - C - S: parallel = U / T, load balance =
-    /// (T - B) / T, scheduling = (U + S) / (T - B), serialisation = U / (U + S). The product of the
-    /// last three is the first.
+    /// Returns whether the ranks use their teams for long enough that idle threads are a loss.
+    pub fn are_used(&self, job: &JobTotals) -> bool {
+        self.elapsed.mean(job.ranks.len()) >= MIN_PARALLEL_FRACTION * job.elapsed_ns as f64
+    }
+
+    /// Returns the efficiency of the ranks' threads; `None` without teams. With the thread time T
+    /// in regions, in work outside of regions and in work of ranks without teams (one thread each),
+    /// TALP's losses for load balance (B), scheduling (C) and serialisation (S), and the rest U = T
+    /// - B - C - S: parallel = U / T, load balance = (T - B) / T, scheduling = (U + S) / (T - B),
+    /// serialisation = U / (U + S). The product of the last three is the first.
     pub fn efficiency(&self) -> Option<OpenMpEfficiency> {
-        let whole = (self.region_ns + self.serial_ns + self.serial_idle_ns) as f64;
-        if whole <= 0.0 {
+        let of_teams = self.region_ns + self.serial_ns + self.serial_idle_ns;
+        if of_teams == 0 {
             return None;
         }
+        let whole = (of_teams + self.without_teams_ns) as f64;
         let balanced = whole - self.load_balance_ns as f64;
         let scheduled = balanced - self.scheduling_ns as f64;
         let useful = scheduled - self.serial_idle_ns as f64;

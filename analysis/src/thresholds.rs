@@ -117,8 +117,9 @@ pub const MIN_DIFFERENCE_SHARE: f64 = 0.5;
 pub const MAX_FINE_REGION_NS: u64 = 100_000;
 /// Minimum part of the duration of fine-grained regions in which no thread works.
 pub const MIN_FINE_OVERHEAD_FRACTION: f64 = 0.1;
-/// Minimum part of the run in parallel regions for the work outside of them to be a loss: a program
-/// that hardly uses threads is not meant to.
+/// Minimum part of the run in parallel regions for the work outside of them to be a loss, and for
+/// idle threads to lower the parallel efficiency: a program that hardly uses threads is not meant
+/// to.
 pub const MIN_PARALLEL_FRACTION: f64 = 0.05;
 /// Maximum mean work of a task that is fine-grained, in nanoseconds. Creating, scheduling and
 /// ending a task takes about a microsecond.

@@ -12,9 +12,9 @@ use crate::input::{FirstDeath, JobInfo};
 use crate::job_totals::{Counts, JobTotals};
 use crate::metrics::NS_PER_S;
 use crate::summary::{
-    Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, OpenMpEfficiency, PeriodUs, Run,
-    TruncatedBy,
+    Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, PeriodUs, Run, TruncatedBy,
 };
+use crate::team_totals::TeamTotals;
 use crate::timeline::{Plan, TimelineTotals};
 
 pub(super) fn run(totals: &JobTotals, job: &JobInfo) -> Run {
@@ -111,19 +111,22 @@ fn marks(totals: &JobTotals) -> Marks {
 }
 
 /// Returns POP's efficiencies: parallel = load balance x communication x OpenMP. Waiting for the
-/// threads of its own team counts as useful for the first two, which compare ranks.
+/// threads of its own team counts as useful for the first two, which compare ranks. The last one is
+/// left out of an MPI job that hardly uses its teams: their idle threads are not meant to work.
 pub(super) fn efficiency(
     totals: &JobTotals,
-    openmp: Option<OpenMpEfficiency>,
+    teams: &TeamTotals,
     over_time: &Option<(Plan, TimelineTotals)>,
     job: &JobInfo,
 ) -> Efficiency {
     let (mean_ns, max_ns) = (totals.useful.mean(totals.ranks.len()), totals.useful.max as f64);
     let elapsed_ns = totals.elapsed_ns as f64;
     let of = |part: f64, whole: f64| (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0));
+    let openmp = teams.efficiency();
     if job.mpi.abi == MpiAbi::None {
         return Efficiency { openmp, ..Efficiency::default() };
     }
+    let openmp = openmp.filter(|_| teams.are_used(totals));
     let of_threads = openmp.map_or(1.0, |openmp| openmp.parallel);
     Efficiency {
         parallel: of(mean_ns, elapsed_ns).map(|of_ranks| of_ranks * of_threads),

@@ -235,13 +235,14 @@ pub struct Marks {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Efficiency {
     /// Mean useful time over ranks / elapsed time: load balance x communication, and x the parallel
-    /// efficiency of OpenMP if the ranks have teams of threads.
+    /// efficiency of OpenMP unless `openmp` is `None`.
     pub parallel: Option<f64>,
     /// Mean / maximum of the ranks' useful time.
     pub load_balance: Option<f64>,
     /// Maximum of the ranks' useful time / elapsed time.
     pub communication: Option<f64>,
-    /// Efficiency of the ranks' teams of threads, net of MPI; `None` without teams.
+    /// Efficiency of the ranks' threads, net of MPI; `None` without teams, and in an MPI job that
+    /// hardly uses them.
     #[serde(default)]
     pub openmp: Option<OpenMpEfficiency>,
     /// Efficiencies over time: at most 128 windows of equal length from the begin of the run to its
@@ -253,7 +254,7 @@ pub struct Efficiency {
 
 /// TALP's efficiency of teams of threads, 0 to 1: the thread time in parallel regions, and in work
 /// outside of regions, that is work. Threads that are idle while the thread that communicates is in
-/// MPI outside of regions are not counted.
+/// MPI outside of regions are not counted. A rank without teams counts as one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenMpEfficiency {
     /// The product of the other three.

@@ -130,6 +130,33 @@ fn efficiencies_of_teams_follow_talp() {
 }
 
 #[test]
+fn ranks_without_teams_count_as_one_thread() {
+    let openmp: OpenMp = |rank, contexts| match rank {
+        0 => region(100, [1000, 1000, 1000], contexts),
+        _ => OpenMpProfile::default(),
+    };
+    let summary = with_teams(2, openmp, |rank| match rank {
+        0 => vec![doing(KERNEL, 1000 * MS), doing("main/prepare", 500 * MS)],
+        _ => vec![doing("main/prepare", 1500 * MS)],
+    });
+    // 3 x 500 ms are lost of 4 x 1500 ms on one rank and 1500 ms on the other.
+    let openmp = summary.efficiency.openmp.unwrap();
+    assert_eq!(rounded(openmp.parallel), 0.8);
+    assert_eq!(openmp.parallel, openmp.serialisation);
+    assert_eq!(summary.efficiency.parallel.map(rounded), Some(0.8));
+}
+
+/// A library with threads of its own, in a program that otherwise has none.
+#[test]
+fn threads_that_are_hardly_used_do_not_lower_the_efficiency() {
+    let openmp: OpenMp = |_, contexts| region(10, [20, 20, 20], contexts);
+    let summary =
+        with_teams(2, openmp, |_| vec![doing(KERNEL, 20 * MS), doing("main/solve", 980 * MS)]);
+    assert_eq!((summary.efficiency.parallel, summary.efficiency.openmp), (Some(1.0), None));
+    assert!(!summary.computes_little());
+}
+
+#[test]
 fn a_rank_that_is_slow_because_its_threads_are_uneven_says_so() {
     // Rank 1's region takes 400 ms longer, because one of its threads works that much longer.
     let openmp: OpenMp = |rank, contexts| {
