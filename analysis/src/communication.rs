@@ -116,7 +116,7 @@ pub fn communication(
     let frame = |node: NodeId| totals.tree.contexts.nodes[node as usize].frame;
     for (call, ns) in shares(scope, residual_ns) {
         let Some(time) = phase.wait(call).filter(|_| ns > 0.0) else { continue };
-        let Some(reason) = reason(totals, context_classes, (phase, call, time), ns) else {
+        let Some(reason) = reason(totals, context_classes, (scope, call, time), ns) else {
             continue;
         };
         let lost = lost.entry((reason.kind, reason.cause.map(frame))).or_default();
@@ -157,9 +157,10 @@ fn shares(scope: &Scope<'_>, residual_ns: f64) -> Vec<(NodeId, f64)> {
 fn reason(
     totals: &Totals,
     context_classes: &[ContextClass],
-    (phase, call, time): (&PhaseTotals, NodeId, &CallTotals),
+    (scope, call, time): (&Scope<'_>, NodeId, &CallTotals),
     ns: f64,
 ) -> Option<Reason> {
+    let phase = scope.phase;
     let contexts = &totals.tree.contexts;
     let context_class = context_classes[call as usize];
     if context_class.is_poll_gap {
@@ -189,7 +190,12 @@ fn reason(
         // not frequent.
         return (time.calls > 0).then(|| frequent(totals, call));
     }
-    if transfer_part(time, &totals.bandwidths) >= MIN_TRANSFER_FRACTION {
+    // Most of the ending call's time may be waiting for uneven work, which is not charged to it.
+    let charged_ns = ns * f64::from(scope.ranks);
+    let moved_ns = totals.bandwidths.least_ns(time.calls, time.moved);
+    if transfer_part(time, &totals.bandwidths) >= MIN_TRANSFER_FRACTION
+        || is_ending && moved_ns >= MIN_TRANSFER_FRACTION * charged_ns
+    {
         return of_function(LossKind::LargeMessage);
     }
     // Ranks in calls that wait for processes of another job do not wait for each other.

@@ -85,3 +85,24 @@ fn who_waits_for_a_late_partner_does_not_wait_for_the_data() {
     assert!(kinds.contains(&LossKind::WaitForPartner), "{:#?}", summary.losses);
     assert!(!kinds.contains(&LossKind::LargeMessage), "{:#?}", summary.losses);
 }
+
+/// Without the waiting for the slow rank, the exchange at the end of each step takes 80 ms.
+#[test]
+fn an_exchange_that_ends_uneven_work_is_large_by_its_own_time() {
+    const EXCHANGE: &str = "main/exchange/MPI_Alltoall";
+    let losses = |bytes: u64| {
+        let mut subject = Subject::new(4);
+        for _ in 0..10 {
+            subject.step(EXCHANGE, |rank| {
+                let work_ms = if rank == 3 { 200 } else { 50 };
+                vec![doing("main/solve", work_ms * MS), calling(EXCHANGE, 80 * MS, 0, bytes)]
+            });
+        }
+        let mut found = kinds(&verdict(&subject));
+        found.sort_by_key(|(kind, _)| *kind);
+        found
+    };
+    let uneven = (LossKind::LoadImbalance, 1.125);
+    assert_eq!(losses(80 * MIB), [uneven, (LossKind::LargeMessage, 0.8)]);
+    assert_eq!(losses(MIB / 2), [uneven]);
+}
