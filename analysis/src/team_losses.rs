@@ -79,7 +79,7 @@ fn of_region(
 }
 
 /// Returns the loss by short tasks in a region: all thread time except the work of tasks and other
-/// work of the program. `None` if the region creates no tasks, or if most tasks are long.
+/// work of the program. `None` if the region creates no tasks, or long ones.
 fn short_tasks(
     totals: &Totals,
     owners: &Owners,
@@ -90,7 +90,7 @@ fn short_tasks(
     let (_, call) = creation.call?;
     let sums = &region.sums;
     let lost_ns = sums.idle_ns().saturating_sub(sums.lock_ns) as f64 + creation.time_ns as f64;
-    if !totals.teams.tasks.are_fine()
+    if !totals.teams.tasks.are_fine(creation, sums.work_ns)
         || lost_ns < MIN_FINE_OVERHEAD_FRACTION * sums.thread_ns as f64
     {
         return None;

@@ -143,18 +143,20 @@ pub fn team_waits(tree: &ContextTree) -> Vec<bool> {
     waits
 }
 
-/// Time of all threads of a rank in a call that creates tasks in a region of the communicating
-/// thread.
+/// Calls of all threads of a rank, in one context, that create tasks in a region of the
+/// communicating thread.
 pub struct CreatedTasks {
     /// Context of the call that makes the region.
     pub region: NodeId,
     /// Context of the call that creates tasks.
     pub call: NodeId,
-    /// Time in that call, in nanoseconds.
+    /// Number of these calls, one for each task.
+    pub count: u64,
+    /// Time in these calls, in nanoseconds.
     pub time_ns: u64,
 }
 
-/// Returns the calls that create tasks in regions, each with its time.
+/// Returns the calls that create tasks in regions, by context.
 pub fn created_tasks(rank: &Rank<'_>) -> Vec<CreatedTasks> {
     let profile = &rank.input.profile;
     let tree = &profile.tree;
@@ -168,11 +170,14 @@ pub fn created_tasks(rank: &Rank<'_>) -> Vec<CreatedTasks> {
         })
     };
     let main = rank.phases.iter().flat_map(|phase| &phase.values);
-    let mut times: BTreeMap<NodeId, u64> = BTreeMap::new();
+    let mut calls: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
     for (node, value) in main.chain(&profile.other_threads).filter(|(node, _)| creates(*node)) {
-        *times.entry(*node).or_default() += value.exclusive_ns;
+        let (count, time_ns) = calls.entry(*node).or_default();
+        *count += value.calls;
+        *time_ns += value.exclusive_ns;
     }
-    let in_region =
-        |(call, time_ns)| Some(CreatedTasks { region: region_of(call)?.node, call, time_ns });
-    times.into_iter().filter_map(in_region).collect()
+    let in_region = |(call, (count, time_ns))| {
+        Some(CreatedTasks { region: region_of(call)?.node, call, count, time_ns })
+    };
+    calls.into_iter().filter_map(in_region).collect()
 }

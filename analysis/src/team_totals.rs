@@ -57,6 +57,8 @@ pub struct SerialWork {
 /// Creation of tasks in a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Creation {
+    /// Number of tasks.
+    pub count: u64,
     /// Time of all threads in calls that create tasks, in nanoseconds.
     pub time_ns: u128,
     /// The call with the most time in a rank, and that time in nanoseconds; `None` without calls.
@@ -79,10 +81,29 @@ pub struct TaskSums {
     pub fine_work_ns: u64,
 }
 
+impl Creation {
+    /// Returns the largest possible mean work of a task, in nanoseconds, in a region with `work_ns`
+    /// of work.
+    fn max_task_ns(&self, work_ns: u64) -> f64 {
+        u128::from(work_ns).saturating_sub(self.time_ns) as f64 / self.count.max(1) as f64
+    }
+}
+
 impl TaskSums {
-    /// Returns whether most tasks are short.
-    pub fn are_fine(&self) -> bool {
-        self.fine > 0 && self.fine >= self.count - self.fine
+    /// Returns whether the tasks that are created in a region with `work_ns` of work are short:
+    /// their mean, or most of them even if all long tasks of the program are among them.
+    pub fn are_fine(&self, creation: &Creation, work_ns: u64) -> bool {
+        let long = self.count - self.fine;
+        let are_most = self.fine > 0 && long <= creation.count / 2;
+        are_most || creation.max_task_ns(work_ns) <= MAX_FINE_TASK_NS as f64
+    }
+
+    /// Returns an estimate of the mean work of the short tasks that are created in a region with
+    /// `work_ns` of work, in nanoseconds.
+    pub fn fine_task_ns(&self, creation: &Creation, work_ns: u64) -> f64 {
+        let mean_ns = self.fine_work_ns as f64 / self.fine.max(1) as f64;
+        let max_ns = creation.max_task_ns(work_ns);
+        if self.fine > 0 { mean_ns.min(max_ns) } else { max_ns }
     }
 }
 
@@ -103,6 +124,7 @@ impl TeamTotals {
             let Some(region) = place(created.region) else { continue };
             let called = place(created.call).or_else(|| others[created.call as usize]);
             let creation = self.creations.entry(region).or_default();
+            creation.count += created.count;
             creation.time_ns += u128::from(created.time_ns);
             creation.call = creation.call.max(called.map(|call| (created.time_ns, call)));
         }
@@ -156,6 +178,7 @@ impl TeamTotals {
         }
         for (node, theirs) in other.creations {
             let creation = self.creations.entry(place(node)).or_default();
+            creation.count += theirs.count;
             creation.time_ns += theirs.time_ns;
             let call = theirs.call.map(|(ns, call)| (ns, place(call)));
             creation.call = creation.call.max(call);

@@ -9,6 +9,7 @@ use crate::openmp_totals::RegionSums;
 use crate::phrase::{count, counted, percent, seconds};
 use crate::summary_tree::shown_frame;
 use crate::team_losses;
+use crate::team_totals::Creation;
 use crate::totals::Totals;
 
 /// Returns the advice on a parallel region with uneven threads.
@@ -77,15 +78,22 @@ pub(super) fn short_regions(totals: &Totals, facts: &AdviceInput<'_>) -> String 
 
 /// Returns the advice on tasks that are too short.
 pub(super) fn short_tasks(totals: &Totals, facts: &AdviceInput<'_>) -> String {
-    let tasks = &totals.teams.tasks;
-    let each = seconds(tasks.fine_work_ns as f64 / tasks.fine.max(1) as f64 / NS_PER_S);
+    let teams = &totals.teams;
+    // The symptom is the call that creates most of the region's tasks.
+    let is_region = |(_, creation): &(&NodeId, &Creation)| {
+        creation.call.is_some_and(|(_, call)| call == facts.finding.symptom)
+    };
+    let Some((region, creation)) = teams.creations.iter().find(is_region) else {
+        return String::new();
+    };
+    let work_ns = totals.openmp.region(*region).map_or(0, |region| region.sums.work_ns);
     format!(
-        "{} creates {} tasks of {each} on average in all ranks: creating, distributing and ending \
-         them takes {} of each thread beside their work. Let a task do more (a block of \
-         iterations, grainsize of a taskloop), and create no tasks below a size (if or \
-         final clause).",
+        "{} creates {} tasks of about {} in all ranks: creating, distributing and ending them \
+         takes {} of each thread beside their work. Let a task do more (a block of iterations, \
+         grainsize of a taskloop), and create no tasks below a size (if or final clause).",
         place(totals, facts.finding),
-        count(tasks.fine),
+        count(creation.count),
+        seconds(teams.tasks.fine_task_ns(creation, work_ns) / NS_PER_S),
         seconds(facts.finding.seconds),
     )
 }

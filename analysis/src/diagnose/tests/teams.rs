@@ -246,27 +246,72 @@ fn with_tasks(count: u64, contexts: &mut Contexts) -> OpenMpProfile {
     OpenMpProfile { tasks, ..region(1, [1000, 125, 350], contexts) }
 }
 
+const CREATION: &str = "main/solve/solve._omp_fn.0/GOMP_task";
+
+/// The communicating thread in the region of [`with_tasks`].
+fn creating(count: u64) -> Vec<Doing> {
+    let create = calling(CREATION, 300 * MS, count, 0);
+    vec![doing("main/solve/solve._omp_fn.0", 600 * MS), create, doing(REGION, 100 * MS)]
+}
+
 #[test]
 fn short_tasks_lose_all_time_but_their_work() {
-    const CREATION: &str = "main/solve/solve._omp_fn.0/GOMP_task";
-    let busy = || {
-        let create = doing(CREATION, 300 * MS);
-        vec![doing("main/solve/solve._omp_fn.0", 600 * MS), create, doing(REGION, 100 * MS)]
-    };
     // Tasks of 2 us; 4 x 1000 ms less 200 ms of work, for one of four threads.
-    let summary = with_teams(1, |_, contexts| with_tasks(100_000, contexts), |_| busy());
+    let openmp: OpenMp = |_, contexts| with_tasks(100_000, contexts);
+    let summary = with_teams(1, openmp, |_| creating(100_000));
     assert_eq!(losses(&summary), [(LossKind::FineGrainedTasks, 0.95)]);
     let loss = &summary.losses[0];
     assert_eq!(path(&loss.symptom.path), CREATION);
     assert_eq!(causes(loss), [("main/solve/solve._omp_fn.0".to_owned(), 0.95)]);
-    assert!(loss.advice.contains("100,000 tasks of 2.0 us"), "{}", loss.advice);
+    assert!(loss.advice.contains("100,000 tasks of about 2.0 us"), "{}", loss.advice);
     // Tasks of 11 us are long enough, those of 9 us are not.
-    for (openmp, kind) in [
-        ((|_, contexts| with_tasks(18_000, contexts)) as OpenMp, LossKind::ThreadImbalance),
-        (|_, contexts| with_tasks(22_300, contexts), LossKind::FineGrainedTasks),
+    for (openmp, count, kind) in [
+        ((|_, contexts| with_tasks(18_000, contexts)) as OpenMp, 18_000, LossKind::ThreadImbalance),
+        (|_, contexts| with_tasks(22_300, contexts), 22_300, LossKind::FineGrainedTasks),
     ] {
-        let summary = with_teams(1, openmp, |_| busy());
+        let summary = with_teams(1, openmp, |_| creating(count));
         assert_eq!(summary.losses.iter().map(|loss| loss.kind).collect::<Vec<_>>(), [kind]);
+    }
+}
+
+/// The region with 100 000 short tasks after one with `long` tasks of 20 us.
+fn with_two_regions(long: u64, contexts: &mut Contexts) -> OpenMpProfile {
+    let mut openmp = with_tasks(100_000, contexts);
+    let work_ns = long * 20_000;
+    let name = Some("assemble".to_owned());
+    openmp.tasks.push(TaskProfile { name, count: long, work_ns, ..TaskProfile::default() });
+    openmp.regions.push(RegionProfile {
+        node: contexts.node("main/assemble/GOMP_parallel"),
+        function: Some(contexts.node("main/assemble/assemble._omp_fn.0")),
+        work_ns: work_ns + 300 * MS,
+        mean_work_ns: work_ns / 4 + 75 * MS,
+        max_work_ns: work_ns / 4 + 75 * MS,
+        max_thread_ns: work_ns + 300 * MS,
+        elapsed_ns: work_ns / 2,
+        thread_ns: 2 * work_ns,
+        ..openmp.regions[0].clone()
+    });
+    openmp
+}
+
+#[test]
+fn tasks_are_short_or_not_for_each_region() {
+    for (openmp, long) in [
+        ((|_, contexts| with_two_regions(40_000, contexts)) as OpenMp, 40_000),
+        (|_, contexts| with_two_regions(200_000, contexts), 200_000),
+    ] {
+        let summary = with_teams(1, openmp, |_| {
+            let create = calling("main/assemble/assemble._omp_fn.0/GOMP_task", 300 * MS, long, 0);
+            let rest_ns = long * 10_000 - 300 * MS;
+            let assembling = [create, doing("main/assemble/assemble._omp_fn.0", rest_ns)];
+            [&creating(100_000)[..], &assembling].concat()
+        });
+        let kind = LossKind::FineGrainedTasks;
+        let found = summary.losses.iter().filter(|loss| loss.kind == kind);
+        let found: Vec<_> = found.map(|loss| (path(&loss.symptom.path), &*loss.advice)).collect();
+        let [(symptom, advice)] = &found[..] else { panic!("{long}: {found:?}") };
+        assert_eq!(symptom, CREATION);
+        assert!(advice.contains("100,000 tasks of about 2.0 us"), "{advice}");
     }
 }
 
