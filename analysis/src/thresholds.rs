@@ -14,8 +14,8 @@ use crate::losses::MinLoss;
 
 /// Minimum severity of a loss, as a fraction of the run time (PPoPP20, 5.3).
 pub const MIN_SEVERITY: f64 = 0.01;
-/// Minimum length of a run that is diagnosed, in sampling periods: with fewer samples a loss can
-/// hide.
+/// Minimum length of a run, in sampling periods, for reports to say that it has no losses: with
+/// fewer samples a loss can hide. Losses that show are reported for runs of any length.
 pub const MIN_RUN_PERIODS: f64 = 25.0;
 /// Minimum parallel efficiency of a run that is said to spend its time on work.
 pub const MIN_EFFICIENCY: f64 = 0.8;
