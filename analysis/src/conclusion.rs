@@ -285,6 +285,7 @@ fn without_tree(
         ranks.by_ref().take(queries.len()).fold(RankSet::default(), |one, more| one.union(more))
     };
     let phases = phases(totals, &conclusion.alike);
+    let efficiency = efficiency(&totals.job, &totals.teams, over_time, job);
     let alignment = totals.clocks.alignment(reference, totals.job.kept_period_ns);
     let mut losses: Vec<Loss> = Vec::new();
     for (index, (finding, chain)) in findings.iter().zip(&conclusion.chains).enumerate() {
@@ -312,7 +313,8 @@ fn without_tree(
         schema: SchemaVersion::V1,
         run: run(&totals.job, job),
         collection: collection(&totals.job),
-        efficiency: efficiency(&totals.job, &totals.teams, over_time, job),
+        openmp: totals.openmp.conclude(places, |node| shown_path(totals, node), efficiency.openmp),
+        efficiency,
         projection: Projection {
             elapsed_s: projected_s(totals, conclusion.slow_work_ns, findings),
         },
@@ -332,7 +334,6 @@ fn without_tree(
             matrix: conclusion.pairs.as_ref().and_then(|pairs| pairs.matrix(&conclusion.axis)),
         },
         counters: counters(totals, places, job),
-        openmp: totals.openmp.conclude(places),
         tree: Tree::default(),
         thresholds: in_force(min_loss_of(totals)),
         notes: {

@@ -11,7 +11,7 @@ use crate::lock_totals::LockTotals;
 use crate::metrics::NS_PER_S;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
-use crate::summary::{OpenMp, Region, Task, ThreadShare};
+use crate::summary::{Frame, OpenMp, OpenMpEfficiency, Region, Task, ThreadShare};
 use crate::team_totals::is_fine;
 
 /// Maximum number of regions of a summary.
@@ -129,20 +129,31 @@ impl OpenMpTotals {
         self.regions.get(&node)
     }
 
-    /// Returns the regions of the summary; `places` are the contexts in the summary's tree.
-    pub fn conclude(&self, places: &[Option<u32>]) -> OpenMp {
+    /// Returns the regions of the summary; `places` are the contexts in the summary's tree, `path`
+    /// returns the path of one.
+    pub fn conclude(
+        &self,
+        places: &[Option<u32>],
+        path: impl Fn(NodeId) -> Vec<Frame>,
+        efficiency: Option<OpenMpEfficiency>,
+    ) -> OpenMp {
         let shown = self.regions.iter().filter_map(|(node, region)| {
-            Some(region.shown(places.get(*node as usize).copied().flatten()?))
+            Some(region.shown(places.get(*node as usize).copied().flatten()?, path(*node)))
         });
         let mut regions: Vec<Region> = shown.collect();
-        let idle_s = |region: &Region| region.thread_s - region.work_s;
-        regions.sort_by(|one, other| idle_s(other).total_cmp(&idle_s(one)));
+        regions.sort_by(|one, other| other.wait_s.total_cmp(&one.wait_s));
         regions.truncate(MAX_REGIONS);
         let runtimes: Vec<&str> = self.runtimes.iter().map(String::as_str).collect();
         let mut tasks: Vec<Task> = self.tasks.iter().map(task).collect();
         tasks.sort_by_key(|task| std::cmp::Reverse(task.count));
         tasks.truncate(MAX_REGIONS);
-        OpenMp { runtime: runtimes.join(","), regions, tasks, unmeasured: self.unmeasured }
+        OpenMp {
+            runtime: (!runtimes.is_empty()).then(|| runtimes.join(",")),
+            regions,
+            tasks,
+            unmeasured: self.unmeasured,
+            efficiency,
+        }
     }
 }
 
@@ -214,10 +225,11 @@ impl RegionSums {
         }
     }
 
-    fn shown(&self, node: u32) -> Region {
+    fn shown(&self, node: u32, path: Vec<Frame>) -> Region {
         let seconds = |ns: u64| ns as f64 / NS_PER_S;
         let sums = &self.sums;
         Region {
+            path,
             node,
             function: sums.name.clone(),
             file: sums.file.clone(),
@@ -227,9 +239,11 @@ impl RegionSums {
             threads: sums.threads,
             instances: sums.instances,
             elapsed_s: seconds(sums.elapsed_ns),
+            mean_s: seconds(sums.elapsed_ns) / sums.instances.max(1) as f64,
             median_s: median_s(&sums.lengths),
             thread_s: seconds(sums.thread_ns),
             work_s: seconds(sums.work_ns),
+            wait_s: seconds(sums.thread_ns.saturating_sub(sums.work_ns)),
             imbalance_s: seconds(sums.imbalance_ns()),
             max_imbalance_s: seconds(self.max_imbalance_ns),
             scheduling_s: seconds(sums.scheduling_loss_ns()),
@@ -291,15 +305,16 @@ mod tests {
             (region(0, 12_000_000_000, 9_000_000_000), region(1, 18_000_000_000, 9_500_000_000));
         let both = of([(4, one.clone()), (4, other.clone())]);
         assert_eq!(both, of([(4, other.clone()), (4, one.clone())]));
-        let shown = both.conclude(&[None, None, None, None, Some(2)]);
+        let shown = both.conclude(&[None, None, None, None, Some(2)], |_| Vec::new(), None);
         let [it] = &shown.regions[..] else { panic!("{shown:?}") };
         assert_eq!((it.node, it.ranks.as_str(), it.threads, it.line), (2, "0-1", 3, Some(7)));
         assert_eq!((it.level, it.instances, it.work_s), (1, 6, 30.0));
         assert_eq!((it.imbalance_s, it.max_imbalance_s), (3.5, 3.0));
         assert_eq!(it.shares.iter().map(|share| share.work_s).collect::<Vec<_>>(), [12.0, 18.0]);
 
-        let apart = of([(0, other), (1, one)]).conclude(&[Some(0), Some(1)]);
+        let apart = of([(0, other), (1, one)]).conclude(&[Some(0), Some(1)], |_| Vec::new(), None);
         assert_eq!(apart.regions.iter().map(|it| it.node).collect::<Vec<_>>(), [1, 0]);
-        assert!(OpenMpTotals::default().conclude(&[]).is_empty());
+        let none = OpenMpTotals::default().conclude(&[], |_| Vec::new(), None);
+        assert_eq!(none, OpenMp::default());
     }
 }

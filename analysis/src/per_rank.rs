@@ -5,12 +5,9 @@
 //! its place in the table: no process ever holds the rows of all ranks, and equal runs give equal
 //! tables regardless of the placement of ranks on nodes.
 //!
-//! The file format is `plimsoll-ranks/1`: one line of JSON, padded with blanks to a multiple of 64
-//! bytes, that describes the arrays, followed by numbers only. First array: for each rank of
-//! `ranks`, in ascending order, for each of `quantities` (times, calls, counted events), one number
-//! for each of `nodes`; all little-endian floats of four bytes, in row-major order, as given by
-//! `dtype` and `shape`. Second array, of `phase_shape`: for each of `phases`, for each of
-//! `phase_quantities`, one number for each of `nodes`, or NaN if unknown.
+//! The file ([`plimsoll_summary::per_rank_file`]) has an array of contexts x ranks for each
+//! quantity (times, calls, counted events), and one of contexts x phases for each quantity of
+//! phases. A value that is not known is NaN.
 
 mod event_rows;
 mod phase_columns;
@@ -20,9 +17,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plimsoll_collector::profile::{NodeId, NodeValue};
-use plimsoll_summary::per_rank_file::{
-    CALLS, DTYPE, EXCLUSIVE, FLOAT_BYTES, INCLUSIVE, RankTableHeader, RanksVersion,
-};
+use plimsoll_summary::npz::{Array, Kind, NUMBER_BYTES, Numbers};
+use plimsoll_summary::per_rank_file::{CALLS, EXCLUSIVE, INCLUSIVE, NODES, PHASES, RANKS};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::{CanonicalTree, Threads};
@@ -46,8 +42,6 @@ pub const MAX_BYTES: u64 = 64 << 20;
 
 /// Values of a rank in each context, before those of its events.
 const QUANTITIES: [&str; 3] = [INCLUSIVE, EXCLUSIVE, CALLS];
-/// Alignment of the numbers, in bytes, as in numpy's own files.
-const ALIGNMENT: usize = 64;
 /// Maximum size of a piece of rows, in bytes. Small for tests, so that their rows take several
 /// pieces.
 const PIECE_BYTES: usize = if cfg!(test) { 200 } else { 1 << 20 };
@@ -98,7 +92,7 @@ impl Sheet {
             (0..).zip(&places).filter_map(|(id, place)| Some((id, (*place)?))).collect();
         let events = totals.counters.counted_events();
         let mut columns = Columns { contexts: Vec::new(), events };
-        let most = most_bytes / (u64::from(count) * (columns.quantities() * FLOAT_BYTES) as u64);
+        let most = most_bytes / (u64::from(count) * (columns.quantities() * NUMBER_BYTES) as u64);
         if shown.len() as u64 > most {
             let spread = |time: &Accumulator| time.max - time.min(count);
             shown.sort_by_key(|(id, _)| {
@@ -122,31 +116,36 @@ impl Sheet {
         &self.columns
     }
 
-    fn header(&self) -> Vec<u8> {
-        let names = |names: &[&str]| -> Vec<String> {
-            names.iter().map(|name| (*name).to_owned()).collect()
+    /// Returns the size of the numbers of one rank in one quantity, in bytes.
+    fn row_bytes(&self) -> usize {
+        self.nodes.len() * NUMBER_BYTES
+    }
+
+    /// Returns the size of one quantity, in bytes.
+    fn quantity_bytes(&self) -> u64 {
+        u64::from(self.ranks.len()) * self.row_bytes() as u64
+    }
+
+    /// Returns the arrays of the file. The numbers of each quantity were kept one after the other.
+    fn arrays(&self) -> Vec<Array> {
+        let events = event_rows::names(&self.columns.events);
+        let names = QUANTITIES.into_iter().chain(events.iter().map(String::as_str));
+        let shape = [self.nodes.len(), self.ranks.len() as usize];
+        let quantity = |(index, name)| {
+            let kept = Numbers::Kept(index * self.quantity_bytes());
+            Array::new(name, Kind::Float, &shape, kept)
         };
-        let header = RankTableHeader {
-            schema: RanksVersion::V1,
-            ranks: self.ranks.to_string(),
-            nodes: self.nodes.clone(),
-            quantities: [names(&QUANTITIES), event_rows::names(&self.columns.events)].concat(),
-            dtype: DTYPE.to_owned(),
-            shape: [self.ranks.len() as usize, self.columns.quantities(), self.nodes.len()],
-            phases: self.phases.phases.clone(),
-            phase_quantities: names(&phase_columns::QUANTITIES),
-            phase_shape: [
-                self.phases.phases.len(),
-                phase_columns::QUANTITIES.len(),
-                self.nodes.len(),
-            ],
-        };
-        // A structure of texts and numbers always has a JSON form.
-        let mut line = serde_json::to_vec(&header).unwrap_or_default();
-        let length = (line.len() + 1).next_multiple_of(ALIGNMENT);
-        line.resize(length - 1, b' ');
-        line.push(b'\n');
-        line
+        let lists = [
+            Array::integers(RANKS, self.ranks.iter()),
+            Array::integers(NODES, self.nodes.iter().copied()),
+        ];
+        let mut arrays: Vec<Array> =
+            lists.into_iter().chain((0..).zip(names).map(quantity)).collect();
+        arrays.push(Array::integers(PHASES, self.phases.phases.iter().copied()));
+        let shape = [self.nodes.len(), self.phases.phases.len()];
+        let of_phases = phase_columns::QUANTITIES.iter().zip(&self.phases.numbers);
+        arrays.extend(of_phases.map(|(name, numbers)| Array::floats(name, &shape, numbers)));
+        arrays
     }
 }
 
@@ -206,8 +205,8 @@ pub fn collect(
     let Some((sheet, table)) = wanted else {
         return (1..comm.size()).try_for_each(|peer| Ok(comm.send(peer, END_OF_ROWS)?));
     };
-    let mut filling = Filling::new(sheet, table);
-    let mut outcome = filling.begin().and_then(|()| filling.take_all(0, || Ok(rows.piece())));
+    let mut filling = Filling { sheet, table };
+    let mut outcome = filling.take_all(0, || Ok(rows.piece()));
     for peer in 1..comm.size() {
         outcome = outcome.and_then(|()| {
             filling.take_all(peer, || {
@@ -218,7 +217,7 @@ pub fn collect(
         let dismissed = comm.send(peer, END_OF_ROWS).map_err(Trouble::from);
         outcome = outcome.and(dismissed);
     }
-    let outcome = outcome.and_then(|()| Ok(filling.table.finish()?));
+    let outcome = outcome.and_then(|()| Ok(filling.table.write(&sheet.arrays())?));
     if outcome.is_err() {
         filling.table.discard();
     }
@@ -316,27 +315,10 @@ impl<'a> Rows<'a> {
 struct Filling<'a> {
     sheet: &'a Sheet,
     table: &'a mut dyn Table,
-    begin: u64,
-    row_bytes: usize,
 }
 
-impl<'a> Filling<'a> {
-    fn new(sheet: &'a Sheet, table: &'a mut dyn Table) -> Self {
-        let row_bytes = sheet.columns.quantities() * FLOAT_BYTES * sheet.nodes.len();
-        Self { sheet, table, begin: 0, row_bytes }
-    }
-
-    fn begin(&mut self) -> Result<(), Trouble> {
-        let header = self.sheet.header();
-        self.begin = header.len() as u64;
-        self.table.write_at(0, &header)?;
-        let numbers: Vec<u8> =
-            self.sheet.phases.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let behind = self.begin + u64::from(self.sheet.ranks.len()) * self.row_bytes as u64;
-        Ok(self.table.write_at(behind, &numbers)?)
-    }
-
-    /// Writes the pieces of a process until its last one.
+impl Filling<'_> {
+    /// Keeps the pieces of a process until its last one.
     fn take_all(
         &mut self,
         peer: u32,
@@ -349,21 +331,24 @@ impl<'a> Filling<'a> {
                 CommunicatorError::Decode { peer, reason }
             };
             let (first, rows) = piece.split_first().ok_or_else(|| strange("nothing"))?;
-            let mut rows = rows.chunks_exact(size_of::<u32>() + self.row_bytes);
-            // Rows of consecutive ranks are written together.
-            let (mut block, mut block_begin) = (Vec::new(), 0);
+            let (row_bytes, quantities) = (self.sheet.row_bytes(), self.sheet.columns.quantities());
+            let mut rows = rows.chunks_exact(size_of::<u32>() + quantities * row_bytes);
+            // Rows of consecutive ranks are kept together, apart for each quantity.
+            let (mut blocks, mut begin) = (vec![Vec::new(); quantities], 0);
             for row in &mut rows {
                 let (rank, numbers) = row.split_first_chunk().ok_or_else(|| strange("no rank"))?;
                 let position = self.sheet.ranks.position(u32::from_le_bytes(*rank));
                 let position = position.ok_or_else(|| strange("an unknown rank"))?;
-                let offset = self.begin + u64::from(position) * self.row_bytes as u64;
-                if offset != block_begin + block.len() as u64 {
-                    self.put(block_begin, &mut block)?;
-                    block_begin = offset;
+                let offset = u64::from(position) * row_bytes as u64;
+                if offset != begin + blocks[0].len() as u64 {
+                    self.keep(begin, &mut blocks)?;
+                    begin = offset;
                 }
-                block.extend_from_slice(numbers);
+                for (block, numbers) in blocks.iter_mut().zip(numbers.chunks_exact(row_bytes)) {
+                    block.extend_from_slice(numbers);
+                }
             }
-            self.put(block_begin, &mut block)?;
+            self.keep(begin, &mut blocks)?;
             if !rows.remainder().is_empty() {
                 return Err(strange("a part of a row").into());
             }
@@ -373,10 +358,13 @@ impl<'a> Filling<'a> {
         }
     }
 
-    fn put(&mut self, offset: u64, block: &mut Vec<u8>) -> Result<(), Error> {
-        if !block.is_empty() {
-            self.table.write_at(offset, block)?;
-            block.clear();
+    /// Keeps rows at an offset in each quantity, and empties the blocks.
+    fn keep(&mut self, begin: u64, blocks: &mut [Vec<u8>]) -> Result<(), Error> {
+        for (quantity, block) in (0..).zip(blocks) {
+            if !block.is_empty() {
+                self.table.keep_at(quantity * self.sheet.quantity_bytes() + begin, block)?;
+                block.clear();
+            }
         }
         Ok(())
     }

@@ -162,6 +162,17 @@ fn every_tool_reads_what_the_summary_says() {
     if let Some(lanes) = open("hatchet", readers::hatchet) {
         assert_same(&job, "hatchet", &lanes, "");
     }
+    if let Some(text) = readers::numpy(&job.files_ending(".plimsoll.json")[0]) {
+        let cause = job.summary().number("/losses/0/causes/0/node") as u64;
+        let per_rank = job.summary().per_rank().expect("it has the times of single ranks");
+        let (times_s, lines) = (per_rank.of(cause, "inclusive_s"), text.split(['[', ']']));
+        let lines: Vec<Vec<f64>> =
+            lines.map(|line| line.split_whitespace().flat_map(str::parse).collect()).collect();
+        assert_eq!(lines[1], [0.0, 1.0, 2.0, 3.0], "{text}");
+        for (found_s, truth_s) in lines[3].iter().zip(times_s.expect("all are in it")) {
+            assert_within("numpy", *found_s, truth_s, 1e-6);
+        }
+    }
     let viewers: [(&str, readers::Tool); 2] =
         [("perfetto", readers::perfetto), ("firefox", readers::firefox)];
     for (format, tool) in viewers {

@@ -119,8 +119,8 @@ fn the_times_of_single_ranks_are_beside_the_summary() {
             assert_within(&format!("work of rank {rank}"), *work_s, true_s, 0.05);
         }
     });
-    assert_eq!(per_rank(&job).ranks(), "0-3");
-    let file = job.files_ending(".plimsoll.ranks").remove(0);
+    assert_eq!(per_rank(&job).ranks(), [0, 1, 2, 3]);
+    let file = job.files_ending(".plimsoll.npz").remove(0);
     assert_eq!(file.file_name(), Some(job.summary().text("/per_rank/file").as_ref()));
     assert!(file.with_extension("json").is_file(), "{}", job.transcript());
 }

@@ -108,7 +108,7 @@ fn only_the_asked_formats_are_written() {
     assert_eq!(job.files_ending(".plimsoll.txt").len(), 0);
     let Some(job) = with("PLIMSOLL_FORMATS", "text") else { return };
     assert_eq!(job.files_ending(".plimsoll.txt").len(), 1);
-    for ending in [".plimsoll.json", ".plimsoll.ranks"] {
+    for ending in [".plimsoll.json", ".plimsoll.npz"] {
         assert_eq!(job.files_ending(ending).len(), 0, "{}", job.transcript());
     }
 }

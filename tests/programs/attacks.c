@@ -135,7 +135,7 @@ static void attack_files(void)
         if (end) {
             *end = 0;
             static const char *const names[] = {
-                "%s.plimsoll.txt",       "%s.plimsoll.json",      "%s.plimsoll.ranks",
+                "%s.plimsoll.txt",       "%s.plimsoll.json",      "%s.plimsoll.npz",
                 "%s.plimsoll.txt.part",  "%s.plimsoll.json.part", "%s.plimsoll.d/rank0.kept",
                 "%s.plimsoll.d/journal", "%s.plimsoll.d/rank1.spool"};
             for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -2,23 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
 
 /// Quantities before those of events.
 const QUANTITIES: [&str; 3] = ["inclusive_s", "exclusive_s", "calls"];
+/// Quantities of phases.
+const OF_PHASES: [&str; 4] = ["phase_mean_s", "phase_min_s", "phase_max_s", "phase_longest_s"];
 
 /// Times in seconds, calls and events of each rank in each context.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PerRank {
     bytes: Vec<u8>,
-    header: Value,
-    numbers: Vec<f32>,
+    ranks: Vec<u32>,
+    nodes: Vec<u32>,
+    /// Names and numbers; those of a rank in all nodes stand together.
+    quantities: Vec<(String, Vec<f32>)>,
 }
 
 impl PerRank {
-    /// Reads a file: a line of JSON, and an array.
+    /// Reads a file as numpy does.
     ///
     /// # Errors
     /// If the file is malformed; the message names the fault.
@@ -28,44 +33,47 @@ impl PerRank {
     }
 
     fn new(bytes: Vec<u8>) -> Result<Self, String> {
-        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("no line")? + 1;
-        let header: Value =
-            serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
-        let (words, rest) = bytes[end..].as_chunks::<4>();
-        let numbers = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-        let read = Self { header, numbers, bytes: Vec::new() };
-        let nodes = read.list("nodes").len() as u64;
-        let shape: Vec<u64> = read.list("shape").iter().filter_map(Value::as_u64).collect();
-        let [ranks, quantities, width] = shape[..] else { return Err(format!("shape {shape:?}")) };
-        let shape: Vec<u64> = read.list("phase_shape").iter().filter_map(Value::as_u64).collect();
-        let [phases, 4, phase_width] = shape[..] else { return Err(format!("shape {shape:?}")) };
-        let listed = phases == read.list("phases").len() as u64 && phase_width == width;
-        let count = ranks * quantities * width + phases * 4 * width;
-        let counted = listed
-            && count == read.numbers.len() as u64
-            && quantities == read.list("quantities").len() as u64;
-        if end % 64 != 0 || !rest.is_empty() || !counted || width != nodes {
-            return Err(format!(
-                "{} numbers from byte {end} on: {}",
-                read.numbers.len(),
-                read.header
-            ));
+        let arrays = arrays(&bytes).map_err(|error| error.to_string())?;
+        let words = |name: &str, kind: &str, shape: &[usize]| -> Result<Vec<[u8; 4]>, String> {
+            let (_, file) = arrays.iter().find(|(it, _)| it == name).ok_or(format!("no {name}"))?;
+            let (header, words) = npy(file).ok_or(format!("{name} is no array"))?;
+            let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
+            let expected = format!(
+                "{{'descr': '{kind}', 'fortran_order': True, 'shape': ({}), }}",
+                sizes.trim_end()
+            );
+            let count: usize = shape.iter().product();
+            match header.trim_end() == expected && words.len() == count {
+                true => Ok(words),
+                false => Err(format!("{name} has {} numbers: {header}", words.len())),
+            }
+        };
+        let listed = |name: &str| {
+            let (_, file) = arrays.iter().find(|(it, _)| it == name)?;
+            Some(npy(file)?.1.len())
+        };
+        let integers = |name: &str| -> Result<Vec<u32>, String> {
+            let count = listed(name).ok_or(format!("no {name}"))?;
+            let words = words(name, "<u4", &[count])?;
+            Ok(words.into_iter().map(u32::from_le_bytes).collect())
+        };
+        let (ranks, nodes, phases) = (integers("ranks")?, integers("nodes")?, integers("phases")?);
+        for name in OF_PHASES {
+            words(name, "<f4", &[nodes.len(), phases.len()])?;
         }
-        for (key, expected) in
-            [("schema", serde_json::json!("plimsoll-ranks/1")), ("dtype", serde_json::json!("<f4"))]
-        {
-            if read.header[key] != expected {
-                return Err(format!("{key} is {}", read.header[key]));
+        let mut quantities = Vec::new();
+        for (name, _) in &arrays {
+            if !["ranks", "nodes", "phases"].contains(&&**name) && !OF_PHASES.contains(&&**name) {
+                let numbers = words(name, "<f4", &[nodes.len(), ranks.len()])?;
+                let numbers = numbers.into_iter().map(f32::from_le_bytes).collect();
+                quantities.push((name.clone(), numbers));
             }
         }
-        if !read.list("quantities").starts_with(&QUANTITIES.map(Value::from)) {
-            return Err(format!("quantities are {}", read.header["quantities"]));
+        let names = quantities.iter().map(|(name, _)| name.as_str());
+        if !names.take(QUANTITIES.len()).eq(QUANTITIES) {
+            return Err(format!("other quantities than {QUANTITIES:?}"));
         }
-        Ok(Self { bytes, ..read })
-    }
-
-    fn list(&self, key: &str) -> &[Value] {
-        self.header[key].as_array().map_or(&[], Vec::as_slice)
+        Ok(Self { ranks, nodes, quantities, bytes })
     }
 
     /// Returns the whole file.
@@ -73,21 +81,18 @@ impl PerRank {
         &self.bytes
     }
 
-    /// Returns the ranks, as a list with ranges.
-    pub fn ranks(&self) -> &str {
-        self.header["ranks"].as_str().unwrap_or_default()
+    /// Returns the ranks.
+    pub fn ranks(&self) -> &[u32] {
+        &self.ranks
     }
 
     /// Returns the values of all ranks in a node of the tree; `None` if the file has no such node
     /// or quantity: `inclusive_s`, `exclusive_s`, `calls`, `page-faults.inclusive`, and so on.
     pub fn of(&self, node: u64, quantity: &str) -> Option<Vec<f64>> {
-        let (nodes, quantities) = (self.list("nodes"), self.list("quantities"));
-        let column = nodes.iter().position(|one| one.as_u64() == Some(node))?;
-        let quantity = quantities.iter().position(|one| one.as_str() == Some(quantity))?;
-        let ranks = self.list("shape")[0].as_u64()? as usize;
-        let rows = self.numbers.chunks_exact(quantities.len() * nodes.len()).take(ranks);
-        let at = quantity * nodes.len() + column;
-        Some(rows.map(|row| f64::from(row[at])).collect())
+        let column = self.nodes.iter().position(|one| u64::from(*one) == node)?;
+        let (_, numbers) = self.quantities.iter().find(|(name, _)| name == quantity)?;
+        let rows = numbers.chunks_exact(self.nodes.len());
+        Some(rows.map(|row| f64::from(row[column])).collect())
     }
 
     /// Returns the contradictions to the summary that the file belongs to.
@@ -96,10 +101,10 @@ impl PerRank {
         let nodes = summary["tree"]["nodes"].as_array().map_or(&[][..], Vec::as_slice);
         let ranks = summary["run"]["ranks"].as_u64();
         let counted = counted_nodes(summary);
-        for node in self.list("nodes").iter().filter_map(Value::as_u64) {
+        for node in self.nodes.iter().map(|node| u64::from(*node)) {
             let times = nodes.get(node as usize).unwrap_or(&Value::Null);
             let events = counted.get(&node).copied().unwrap_or(&Value::Null);
-            for quantity in self.list("quantities").iter().filter_map(Value::as_str) {
+            for (quantity, _) in &self.quantities {
                 let values = self.of(node, quantity).unwrap_or_default();
                 let (expected, unit) = match quantity.rsplit_once('.') {
                     Some((event, kind)) => (&events[event][kind], ""),
@@ -131,6 +136,31 @@ impl PerRank {
     }
 }
 
+/// Returns the arrays of a file: names, and files in numpy's form. Their checksums are right.
+fn arrays(bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>, rawzip::Error> {
+    let archive = rawzip::ZipArchive::from_slice(bytes)?;
+    let mut arrays = Vec::new();
+    let mut entries = archive.entries();
+    while let Some(entry) = entries.next_entry()? {
+        let name = String::from_utf8_lossy(entry.file_path().as_bytes()).into_owned();
+        let entry = archive.get_entry(entry.wayfinder())?;
+        let mut file = Vec::new();
+        entry.verifying_reader(entry.data()).read_to_end(&mut file)?;
+        arrays.push((name.strip_suffix(".npy").unwrap_or(&name).to_owned(), file));
+    }
+    Ok(arrays)
+}
+
+/// Returns the header and the numbers of a file in numpy's form.
+fn npy(file: &[u8]) -> Option<(&str, Vec<[u8; 4]>)> {
+    let rest = file.strip_prefix(b"\x93NUMPY\x01\x00")?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let (header, numbers) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+    let (words, left) = numbers.as_chunks();
+    let is_aligned = (file.len() - numbers.len()).is_multiple_of(64);
+    (left.is_empty() && is_aligned).then_some((std::str::from_utf8(header).ok()?, words.to_vec()))
+}
+
 /// Returns the events of each node that has some.
 fn counted_nodes(summary: &Value) -> BTreeMap<u64, &Value> {
     let contexts = summary["counters"]["contexts"].as_array().map_or(&[][..], Vec::as_slice);
@@ -139,31 +169,33 @@ fn counted_nodes(summary: &Value) -> BTreeMap<u64, &Value> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_summary::npz::{self, Array};
     use serde_json::json;
 
     use super::*;
 
-    fn file(shape: [u64; 3], numbers: &[f32]) -> Vec<u8> {
-        let quantities: Vec<&str> =
-            QUANTITIES.into_iter().chain((shape[1] == 4).then_some("faults.inclusive")).collect();
-        let header = json!({
-            "schema": "plimsoll-ranks/1", "ranks": "0-1", "nodes": [0, 2],
-            "quantities": quantities, "dtype": "<f4", "shape": shape,
-            "phases": [1], "phase_quantities": ["mean_s", "min_s", "max_s", "longest_s"],
-            "phase_shape": [1, 4, 2],
-        });
-        let mut bytes = header.to_string().into_bytes();
-        bytes.resize(bytes.len().next_multiple_of(64) + 63, b' ');
-        bytes.push(b'\n');
-        bytes.extend(numbers.iter().chain(&[1.0; 8]).flat_map(|number| number.to_le_bytes()));
+    /// Builds a file of two ranks, two nodes and one phase.
+    fn file(quantities: &[(&str, [f32; 4])]) -> Vec<u8> {
+        let mut arrays =
+            vec![Array::integers("ranks", 0..2), Array::integers("nodes", [0, 2].into_iter())];
+        let of = |(name, numbers): &(&str, [f32; 4])| Array::floats(name, &[2, 2], numbers);
+        arrays.extend(quantities.iter().map(of));
+        arrays.push(Array::integers("phases", 1..2));
+        arrays.extend(OF_PHASES.map(|name| Array::floats(name, &[2, 1], &[1.0; 2])));
+        let mut bytes = Vec::new();
+        npz::write(&mut bytes, &arrays, None).unwrap();
         bytes
     }
 
-    const NUMBERS: [f32; 12] = [3.0, 2.0, 1.0, 2.0, 9.0, 9.0, 5.0, 4.0, 1.0, 4.0, 9.0, 9.0];
+    const TIMES: [(&str, [f32; 4]); 3] = [
+        ("inclusive_s", [3.0, 2.0, 5.0, 4.0]),
+        ("exclusive_s", [1.0, 2.0, 1.0, 4.0]),
+        ("calls", [9.0; 4]),
+    ];
 
     #[test]
     fn times_are_found_and_held_against_the_tree() {
-        let read = PerRank::new(file([2, 3, 2], &NUMBERS)).unwrap();
+        let read = PerRank::new(file(&TIMES)).unwrap();
         assert_eq!(read.of(2, "inclusive_s"), Some(vec![2.0, 4.0]));
         assert_eq!(read.of(0, "exclusive_s"), Some(vec![1.0, 1.0]));
         assert_eq!(read.of(1, "inclusive_s"), None);
@@ -188,9 +220,9 @@ mod tests {
 
     #[test]
     fn events_are_found_and_held_against_their_statistics() {
-        let mut numbers = [0.0; 16];
-        (numbers[7], numbers[15]) = (30.0, 50.0);
-        let read = PerRank::new(file([2, 4, 2], &numbers)).unwrap();
+        let events = ("faults.inclusive", [0.0, 30.0, 0.0, 50.0]);
+        let none = ["inclusive_s", "exclusive_s", "calls"].map(|name| (name, [0.0; 4]));
+        let read = PerRank::new(file(&[&none[..], &[events]].concat())).unwrap();
         assert_eq!(read.of(2, "faults.inclusive"), Some(vec![30.0, 50.0]));
         let none = json!({"sum_s": 0.0, "min_s": 0.0, "max_s": 0.0});
         let node = json!({"inclusive": none, "exclusive": none});
@@ -206,14 +238,22 @@ mod tests {
 
     #[test]
     fn a_malformed_file_is_refused() {
+        let good = file(&TIMES);
+        let with = |from: &[u8], to: &[u8]| {
+            let mut changed = good.clone();
+            let places = (0..good.len()).filter(|at| good[*at..].starts_with(from));
+            places.for_each(|at| changed[at..at + to.len()].copy_from_slice(to));
+            changed
+        };
+        assert!(PerRank::new(good.clone()).is_ok());
         for bytes in [
             Vec::new(),
             b"text\n".to_vec(),
-            file([2, 3, 2], &NUMBERS[1..]),
-            file([2, 2, 3], &NUMBERS),
-            file([1, 3, 4], &NUMBERS),
-            file([2, 3, 2], &NUMBERS)[..286].to_vec(),
-            file([2, 3, 2], &NUMBERS)[1..].to_vec(),
+            good[1..].to_vec(),
+            good[..good.len() - 1].to_vec(),
+            file(&TIMES[..2]),
+            with(b"nodes", b"knots"),
+            with(&9f32.to_le_bytes(), &8f32.to_le_bytes()),
         ] {
             assert!(PerRank::new(bytes).is_err());
         }

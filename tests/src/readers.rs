@@ -109,6 +109,21 @@ fn script(name: &str) -> PathBuf {
     workspace_dir().join("tests/readers").join(name)
 }
 
+/// Runs the program that docs/files.md shows for the times of single ranks, with numpy. Returns
+/// its output for a summary; `None` if numpy cannot be installed.
+///
+/// # Panics
+/// If the program fails.
+pub fn numpy(summary: &Path) -> Option<String> {
+    let docs = fs::read_to_string(workspace_dir().join("docs/files.md")).expect("the docs");
+    let (_, from) = docs.split_once("in Python with numpy:\n\n").expect("a program");
+    let program: Vec<&str> = from.lines().map_while(|line| line.strip_prefix("    ")).collect();
+    let mut python = Command::new(installed("readers")?.join("bin/python"));
+    python.arg("-c").arg(program.join("\n")).arg(summary);
+    python.current_dir(summary.parent().expect("a directory"));
+    Some(output(python))
+}
+
 /// Returns the directory of a tool; `None`, with a line on stderr, if it could not be installed.
 fn installed(name: &str) -> Option<PathBuf> {
     if let Some(reason) = unavailable(name) {

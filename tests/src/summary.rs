@@ -359,7 +359,7 @@ mod tests {
         let path = json!([{"function": "main"}, {"function": "work_b"}]);
         json!({
             "run": {"elapsed_s": 10.0, "ranks": 2, "complete": true},
-            "per_rank": {"file": "x.plimsoll.ranks"},
+            "per_rank": {"file": "x.plimsoll.npz"},
             "clocks": {"offsets_us": [0.0, -3.5], "drift_ppm": [0.0, 0.0]},
             "loops": [{
                 "durations_s": [0.1, 0.2], "first_iterations": "0,3", "begins_s": [1.5, null],

@@ -160,7 +160,7 @@ fn a_summary_is_exported_in_every_format() {
 #[test]
 fn a_failed_export_gives_a_reason_and_writes_nothing() {
     let mut summary = summaries::imbalance();
-    summary.per_rank.file = Some("x.plimsoll.ranks".into());
+    summary.per_rank.file = Some("x.plimsoll.npz".into());
     let (directory, path) = file_with(&summary.to_json().unwrap());
     let path = path.to_str().unwrap();
     let output = directory.path().join("out");
@@ -170,7 +170,7 @@ fn a_failed_export_gives_a_reason_and_writes_nothing() {
     };
     // Without the side file the mean is exported, with a message.
     let (_, message, status) = export(&["--format", "collapsed"]);
-    assert!(message.contains("x.plimsoll.ranks is missing. The mean over"), "{message}");
+    assert!(message.contains("x.plimsoll.npz is missing. The mean over"), "{message}");
     assert_eq!(status, Some(0));
     assert!(fs::read_to_string(&output).unwrap().starts_with("mean of ranks 0-15;main"));
     fs::remove_file(&output).unwrap();
@@ -184,9 +184,9 @@ fn a_failed_export_gives_a_reason_and_writes_nothing() {
         assert!(message.contains(reason), "{message}");
         assert_eq!(status, Some(expected), "{message}");
     }
-    fs::write(directory.path().join("x.plimsoll.ranks"), "no numbers").unwrap();
+    fs::write(directory.path().join("x.plimsoll.npz"), "no numbers").unwrap();
     let (_, message, status) = export(&["--format", "speedscope"]);
-    assert!(message.contains("its first line is no header"), "{message}");
+    assert!(message.contains("it is no archive"), "{message}");
     assert_eq!((status, output.exists()), (Some(1), false));
     let to_device = ["report", path, "--output", "/dev/null"];
     assert_eq!(said(&run(&to_device)), (String::new(), String::new(), Some(0)));

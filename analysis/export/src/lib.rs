@@ -50,7 +50,7 @@ pub enum ExportError {
     Timeline(String),
     /// Single ranks are asked for, and there is no side file with their times.
     #[error(
-        "the times of single ranks are not known: the side file *.plimsoll.ranks must lie beside \
+        "the times of single ranks are not known: the side file *.plimsoll.npz must lie beside \
          the summary. Leave out --ranks to export the mean over all ranks."
     )]
     NoRankRows,

@@ -195,25 +195,34 @@ fn damaged_side_files_are_refused() {
     };
     let rows = open(&good).unwrap();
     assert_eq!(rows.inclusive_s(3).unwrap().len(), 400);
-    let with = |from: &str, to: &str| {
-        let at = good.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
-        [&good[..at], to.as_bytes(), &good[at + from.len()..]].concat()
+    let with = |from: &[u8], to: &[u8]| {
+        let mut changed = good.clone();
+        let places = (0..good.len()).filter(|at| good[*at..].starts_with(from));
+        places.for_each(|at| changed[at..at + to.len()].copy_from_slice(to));
+        assert_ne!(changed, good);
+        changed
     };
+    let integers = |all: [u32; 4]| all.map(u32::to_le_bytes).concat();
     for bytes in [
         Vec::new(),
         b"text\n".to_vec(),
         good[..good.len() - 1].to_vec(),
-        with("plimsoll-ranks/1", "plimsoll-ranks/2"),
-        with("<f4", "<f8"),
-        with("0-3", "0-4"),
-        with("[0,1,2", "[9999,1,2"),
-        with("inclusive_s", "inclusive_m"),
+        good[100..].to_vec(),
+        with(b"<f4", b"<f8"),
+        with(b"<u4", b"<i4"),
+        with(b"(400, 4,)", b"(400, 5,)"),
+        with(b"(400,)", b"(40, )"),
+        with(b"inclusive_s", b"inclusive_m"),
+        with(b"nodes", b"knots"),
+        with(&integers([0, 1, 2, 3]), &integers([0, 2, 1, 3])),
+        with(&integers([396, 397, 398, 399]), &integers([396, 397, 398, 400])),
     ] {
         assert!(matches!(open(&bytes), Err(ExportError::RankRows(_))));
     }
     let mut negative = good.clone();
-    let last = negative.len() - 4;
-    negative[last..].copy_from_slice(&(-1.0f32).to_le_bytes());
+    // The last number stands before 16 bytes that describe its array, and the directory.
+    let directory = good.windows(4).position(|four| four == b"PK\x01\x02").unwrap();
+    negative[directory - 20..directory - 16].copy_from_slice(&(-1.0f32).to_le_bytes());
     assert!(open(&negative).unwrap().inclusive_s(3).is_err());
     let good = String::from_utf8(timeline_json()).unwrap();
     for (from, to) in [

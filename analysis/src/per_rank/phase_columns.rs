@@ -13,15 +13,15 @@ use crate::totals::{PhaseTotals, Totals};
 /// Values of each context in a phase, over all ranks, in seconds: mean, minimum and maximum of the
 /// time in all instances; and the sum over instances of the slowest rank's time. An absent rank has
 /// 0.
-pub const QUANTITIES: [&str; 4] = ["mean_s", "min_s", "max_s", "longest_s"];
+pub const QUANTITIES: [&str; 4] = ["phase_mean_s", "phase_min_s", "phase_max_s", "phase_longest_s"];
 
 /// Phase rows of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseRows {
     /// Numbers of the phases in the summary, ascending.
     pub phases: Vec<u32>,
-    /// For each phase, for each of [`QUANTITIES`], one number for each context.
-    pub numbers: Vec<f32>,
+    /// For each of [`QUANTITIES`], for each phase, one number for each context.
+    pub numbers: [Vec<f32>; QUANTITIES.len()],
 }
 
 impl PhaseRows {
@@ -46,9 +46,8 @@ impl PhaseRows {
                 .iter()
                 .map(|node| of_context(phase, imbalances.get(index), *node, ranks))
                 .collect();
-            for quantity in 0..QUANTITIES.len() {
-                let seconds = of_contexts.iter().map(|it| (it[quantity] / NS_PER_S) as f32);
-                rows.numbers.extend(seconds);
+            for (quantity, numbers) in rows.numbers.iter_mut().enumerate() {
+                numbers.extend(of_contexts.iter().map(|it| (it[quantity] / NS_PER_S) as f32));
             }
         }
         rows

@@ -1,10 +1,13 @@
 //! Compares tables with what the ranks did, and with the summary beside them.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 
 use plimsoll_collector::profile::{CountedEvent, CounterProfile, MAX_EVENTS};
+use plimsoll_summary::npz::{self, Arrays};
+use plimsoll_summary::per_rank_file::RankTable;
 use proptest::prelude::*;
-use serde_json::Value;
 
 use super::*;
 use crate::context_order::ordered;
@@ -18,34 +21,42 @@ use crate::thread_ranks::run;
 const BARRIER: &str = "main/MPI_Barrier";
 
 /// A table in memory of bounded size.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Memory {
+    kept: File,
     bytes: Vec<u8>,
     room: usize,
-    finished: bool,
     discarded: bool,
 }
 
 impl Memory {
     fn new(room: usize) -> Self {
-        Self { bytes: Vec::new(), room, finished: false, discarded: false }
+        Self { kept: tempfile::tempfile().unwrap(), bytes: Vec::new(), room, discarded: false }
+    }
+
+    fn has_room(&self, end: usize) -> Result<(), Error> {
+        match end > self.room {
+            true => {
+                let source = io::ErrorKind::StorageFull.into();
+                Err(Error::Write { path: "/scratch".into(), source })
+            }
+            false => Ok(()),
+        }
     }
 }
 
 impl Table for Memory {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let (begin, end) = (offset as usize, offset as usize + bytes.len());
-        if end > self.room {
-            let source = io::ErrorKind::StorageFull.into();
-            return Err(Error::Write { path: "/scratch".into(), source });
-        }
-        self.bytes.resize(self.bytes.len().max(end), 0xff);
-        self.bytes[begin..end].copy_from_slice(bytes);
+    fn keep_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.has_room(offset as usize + bytes.len())?;
+        self.kept.write_all_at(bytes, offset).unwrap();
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), Error> {
-        self.finished = true;
+    fn write(&mut self, arrays: &[Array]) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        npz::write(&mut bytes, arrays, Some(&self.kept)).unwrap();
+        self.has_room(bytes.len())?;
+        self.bytes = bytes;
         Ok(())
     }
 
@@ -58,40 +69,28 @@ impl Table for Memory {
     }
 }
 
-/// A table as a script reads it.
+/// A table as a program reads it.
 struct Read {
-    header: Value,
-    numbers: Vec<f32>,
-    phases: Vec<f32>,
+    table: RankTable,
+    /// Arrays of floats of the phases.
+    phases: Arrays,
 }
 
 impl Read {
     fn new(bytes: &[u8]) -> Self {
-        let end = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        assert_eq!(end % ALIGNMENT, 0);
-        let numbers =
-            bytes[end..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
-        let mut read = Self {
-            header: serde_json::from_slice(&bytes[..end]).unwrap(),
-            numbers: numbers.collect(),
-            phases: Vec::new(),
-        };
-        let [shape, phase_shape] =
-            ["shape", "phase_shape"].map(|key| read.numbers_of(key).iter().product::<u64>());
-        assert_eq!(bytes.len() - end, (shape + phase_shape) as usize * 4);
-        read.phases = read.numbers.split_off(shape as usize);
-        read
-    }
-
-    fn numbers_of(&self, key: &str) -> Vec<u64> {
-        self.header[key].as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
+        let [table, phases] = [(); 2].map(|()| {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(bytes, 0).unwrap();
+            file
+        });
+        Self { table: RankTable::open(table).unwrap(), phases: Arrays::open(phases).unwrap() }
     }
 
     /// Returns the values of all ranks of a quantity in the node of this column.
-    fn column(&self, quantity: usize, column: usize) -> Vec<f64> {
-        let width = self.numbers_of("nodes").len();
-        let rows = self.numbers.chunks_exact(self.numbers_of("shape")[1] as usize * width);
-        rows.map(|row| f64::from(row[quantity * width + column])).collect()
+    fn column(&self, quantity: &str, column: usize) -> Vec<f64> {
+        let quantity = self.table.quantities.iter().position(|it| it == quantity).unwrap();
+        let value = |rank| f64::from(self.table.values(quantity, rank).unwrap()[column]);
+        (0..self.table.ranks.len()).map(value).collect()
     }
 }
 
@@ -125,7 +124,7 @@ fn made(
         let mut table = Memory::new(room);
         let summary = diagnose_into(comm, local.collect(), &job(), Some(&mut table)).unwrap();
         assert_eq!(summary.is_some(), comm.rank() == 0);
-        assert!(comm.rank() == 0 || table.bytes.is_empty());
+        assert!(comm.rank() == 0 || table.kept.metadata().unwrap().len() == 0);
         summary.map(|summary| (summary, table))
     });
     made.swap_remove(0).unwrap()
@@ -142,35 +141,36 @@ fn assert_tells(column: &[f64], metric: &Metric) {
 #[test]
 fn a_table_holds_what_each_rank_did() {
     let (summary, table) = made(&subject(5), 2, usize::MAX, |rank| rank);
-    assert!(table.finished && !table.discarded);
+    assert!(!table.discarded);
     assert!(summary.notes.is_empty(), "{:?}", summary.notes);
     let read = Read::new(&table.bytes);
-    assert_eq!(read.header["schema"], "plimsoll-ranks/1");
-    assert_eq!(read.header["ranks"], "0-4");
-    assert_eq!(read.header["dtype"], "<f4");
-    let nodes = read.numbers_of("nodes");
-    assert!(nodes.iter().copied().eq(0..summary.tree.nodes.len() as u64));
+    assert_eq!(read.table.ranks.to_string(), "0-4");
+    let nodes = &read.table.nodes;
+    assert!(nodes.iter().copied().eq(0..summary.tree.nodes.len() as u32));
     for (column, node) in summary.tree.nodes.iter().enumerate() {
-        assert_tells(&read.column(0, column), &node.inclusive);
-        assert_tells(&read.column(1, column), &node.exclusive);
-        assert_eq!(read.column(2, column).iter().sum::<f64>(), node.calls as f64);
+        assert_tells(&read.column(INCLUSIVE, column), &node.inclusive);
+        assert_tells(&read.column(EXCLUSIVE, column), &node.exclusive);
+        assert_eq!(read.column(CALLS, column).iter().sum::<f64>(), node.calls as f64);
     }
-    let of = |path: &[&str], quantity: usize| {
+    let of = |path: &[&str], quantity: &str| {
         let names = |node: u32| -> Vec<String> {
             summary.tree.path(node).into_iter().map(|frame| frame.function).collect()
         };
         let at = (0..nodes.len()).find(|at| names(*at as u32) == path).unwrap();
         read.column(quantity, at)
     };
-    assert_eq!(of(&["main", "odd"], 0), [0.0, 0.015, 0.0, 0.015, 0.0].map(|s| f64::from(s as f32)));
+    assert_eq!(
+        of(&["main", "odd"], INCLUSIVE),
+        [0.0, 0.015, 0.0, 0.015, 0.0].map(|s| f64::from(s as f32))
+    );
     let relax = [0u32, 1, 2, 3, 4].map(|rank| f64::from((f64::from(rank) * 0.003 + 3e-9) as f32));
-    assert_eq!(of(&["main", "step", "relax"], 1), relax);
+    assert_eq!(of(&["main", "step", "relax"], EXCLUSIVE), relax);
     let step =
         [0u32, 1, 2, 3, 4].map(|rank| f64::from((f64::from(rank) * 0.003 + 0.030_000_003) as f32));
-    assert_eq!(of(&["main", "step"], 0), step);
-    assert_eq!(of(&["main", "step"], 1), [f64::from(0.03f32); 5]);
+    assert_eq!(of(&["main", "step"], INCLUSIVE), step);
+    assert_eq!(of(&["main", "step"], EXCLUSIVE), [f64::from(0.03f32); 5]);
     // A context of another thread differs from the main thread's context of the same name.
-    assert_eq!(of(&["worker", "main", "help"], 1), [f64::from(0.007f32); 5]);
+    assert_eq!(of(&["worker", "main", "help"], EXCLUSIVE), [f64::from(0.007f32); 5]);
 }
 
 #[test]
@@ -206,13 +206,11 @@ fn a_table_holds_the_events_of_each_rank() {
         "page-faults.inclusive",
         "page-faults.exclusive",
     ];
-    assert_eq!(read.header["quantities"], serde_json::json!(names));
+    assert_eq!(read.table.quantities, names);
     let of = |function: &str, quantity: &str| {
-        let is_it = |node: &u64| {
-            summary.tree.path(*node as u32).last().is_some_and(|it| it.function == function)
-        };
-        let column = read.numbers_of("nodes").iter().position(is_it).unwrap();
-        read.column(names.iter().position(|name| *name == quantity).unwrap(), column)
+        let is_it =
+            |node: &u32| summary.tree.path(*node).last().is_some_and(|it| it.function == function);
+        read.column(quantity, read.table.nodes.iter().position(is_it).unwrap())
     };
     assert_eq!(of("relax", "page-faults.inclusive"), [0.0, 10.0, 20.0]);
     assert_eq!(of("step", "page-faults.inclusive"), [5.0, 15.0, 25.0]);
@@ -234,16 +232,19 @@ fn a_table_holds_what_each_phase_took() {
     }
     let (summary, table) = made(&subject, 2, usize::MAX, |rank| rank);
     let read = Read::new(&table.bytes);
-    assert_eq!(read.numbers_of("phases"), [0, 1]);
-    assert_eq!(read.header["phase_quantities"], serde_json::json!(phase_columns::QUANTITIES));
-    let width = read.numbers_of("nodes").len();
+    assert_eq!(read.phases.integers(PHASES).unwrap(), [0, 1]);
+    let width = read.table.nodes.len();
     let of = |phase: usize, path: &[&str]| {
         let names = |node: u32| -> Vec<String> {
             summary.tree.path(node).into_iter().map(|frame| frame.function).collect()
         };
         let at = (0..width).find(|at| names(*at as u32) == path).unwrap();
-        let rows = read.phases[4 * width * phase..].chunks_exact(width).take(4);
-        rows.map(|row| row[at]).collect::<Vec<f32>>()
+        phase_columns::QUANTITIES.map(|name| {
+            let begin = read.phases.numbers(name, Kind::Float, &[width, 2]).unwrap();
+            let mut numbers = vec![0.0; 2 * width];
+            read.phases.floats(begin, &mut numbers).unwrap();
+            numbers[width * phase + at]
+        })
     };
     // Each rank is slow once: 80 ms on each, and 50 ms in each of the four instances.
     assert_eq!(of(1, &["main", "step", "relax"]), [0.08, 0.08, 0.08, 0.2]);
@@ -265,18 +266,19 @@ proptest! {
         let subject = subject(homes.len() as u32);
         let truth = made(&subject, 1, usize::MAX, |_| 0);
         let other = made(&subject, processes, usize::MAX, |rank| homes[rank as usize]);
-        prop_assert_eq!(truth, other);
+        prop_assert_eq!(truth.0, other.0);
+        prop_assert_eq!(truth.1.bytes, other.1.bytes);
     }
 
     #[test]
-    fn a_full_disk_costs_the_table_only(room in 0usize..2000, processes in 1u32..6) {
+    fn a_full_disk_costs_the_table_only(room in 0usize..6000, processes in 1u32..6) {
         let subject = subject(12);
         let (truth, whole) = made(&subject, 1, usize::MAX, |_| 0);
         let (mut summary, table) = made(&subject, processes, room, |rank| rank / 2);
         if room >= whole.bytes.len() {
             prop_assert_eq!(whole.bytes, table.bytes);
         } else {
-            prop_assert!(table.discarded && !table.finished);
+            prop_assert!(table.discarded && table.bytes.is_empty());
             let note = summary.notes.pop().unwrap();
             let reason = "/scratch cannot be written: the disk is full.";
             prop_assert!(note.ends_with(reason), "{}", note);
@@ -288,7 +290,7 @@ proptest! {
 #[test]
 fn without_other_ranks_there_is_none() {
     let (summary, table) = made(&subject(1), 3, usize::MAX, |_| 2);
-    assert_eq!(table, Memory::new(usize::MAX));
+    assert!(table.bytes.is_empty() && !table.discarded);
     assert!(summary.notes.is_empty());
     // No table is made if none is requested.
     let two = subject(2);

@@ -1,6 +1,7 @@
 //! Compares timelines and windows with what the ranks did.
 
 use plimsoll_collector::profile::{LocationKind, ThreadLocation, ThreadProfile};
+use plimsoll_summary::npz::Array;
 use plimsoll_summary::timeline_file::{ThreadGrid, ThreadKind, ThreadRow};
 
 use super::*;
@@ -20,11 +21,11 @@ struct Beside {
 }
 
 impl Table for Beside {
-    fn write_at(&mut self, _: u64, _: &[u8]) -> Result<(), Error> {
+    fn keep_at(&mut self, _: u64, _: &[u8]) -> Result<(), Error> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), Error> {
+    fn write(&mut self, _: &[Array]) -> Result<(), Error> {
         Ok(())
     }
 

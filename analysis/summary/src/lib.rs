@@ -16,6 +16,7 @@ pub mod error;
 pub mod glob;
 pub mod label;
 mod loss;
+pub mod npz;
 mod openmp;
 pub mod per_rank_file;
 pub mod phrase;
@@ -132,7 +133,7 @@ pub struct Summary {
     #[serde(default, skip_serializing_if = "Counters::is_empty")]
     pub counters: Counters,
     /// Parallel regions of OpenMP.
-    #[serde(default, skip_serializing_if = "OpenMp::is_empty")]
+    #[serde(default)]
     pub openmp: OpenMp,
     /// All calling contexts.
     pub tree: Tree,

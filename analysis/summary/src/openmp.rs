@@ -2,30 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::context_tree::Frame;
+use crate::run::OpenMpEfficiency;
+
 /// Parallel regions of all ranks; empty if no region was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenMp {
-    /// Name of the runtime: `libgomp`, `libomp` or `libiomp5`; commas separate several ones.
-    pub runtime: String,
+    /// Name of the runtime: `libgomp`, `libomp` or `libiomp5`; commas separate several ones. `None`
+    /// if nothing was measured.
+    pub runtime: Option<String>,
     /// The regions, those with the most idle time first.
     pub regions: Vec<Region>,
     /// Explicit tasks, those with the most executions first.
     pub tasks: Vec<Task>,
     /// Number of region instances that could not be measured.
     pub unmeasured: u64,
-}
-
-impl OpenMp {
-    /// Returns whether no region was measured.
-    pub fn is_empty(&self) -> bool {
-        self.regions.is_empty() && self.tasks.is_empty() && self.unmeasured == 0
-    }
+    /// The efficiency of the teams, as in the summary's efficiencies; `None` without teams.
+    #[serde(default)]
+    pub efficiency: Option<OpenMpEfficiency>,
 }
 
 /// A parallel region in one calling context. Times are summed over instances, threads where that
 /// is said, and ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Region {
+    /// Call path of the call that makes the region; empty in summaries of earlier versions.
+    #[serde(default)]
+    pub path: Vec<Frame>,
     /// Index into the tree's nodes of the call that makes the region; the time of that node is the
     /// wait of the threads that make the region for the end of the others' shares.
     pub node: u32,
@@ -45,6 +48,9 @@ pub struct Region {
     pub instances: u64,
     /// Wall time from begin to end.
     pub elapsed_s: f64,
+    /// Mean wall time of an instance.
+    #[serde(default)]
+    pub mean_s: f64,
     /// Median wall time of an instance, within 15 %; `None` in summaries of earlier versions.
     #[serde(default)]
     pub median_s: Option<f64>,
@@ -52,6 +58,10 @@ pub struct Region {
     pub thread_s: f64,
     /// Work of all threads: their shares without waits of OpenMP.
     pub work_s: f64,
+    /// Time of all threads in the region without work: waits of OpenMP, and from the end of a
+    /// thread's share to the end of the region.
+    #[serde(default)]
+    pub wait_s: f64,
     /// Largest work of a thread in each instance less the mean.
     pub imbalance_s: f64,
     /// Largest `imbalance_s` of a rank.

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 
 use plimsoll_export::RankRows;
+use plimsoll_summary::npz::{self, Array};
 use plimsoll_summary::{
     Frame, FrameKind, Label, Metric, RankCluster, SideFile, Summary, Tree, TreeNode,
 };
@@ -77,7 +78,7 @@ pub fn run(ranks: u32, contexts: u32) -> Run {
     }
     let mut summary = summaries::balanced();
     summary.run.ranks = ranks;
-    summary.per_rank = SideFile { file: Some("x.plimsoll.ranks".into()) };
+    summary.per_rank = SideFile { file: Some("x.plimsoll.npz".into()) };
     summary.timeline = SideFile { file: Some("x.plimsoll.timeline".into()) };
     summary.clusters = clusters(ranks);
     summary.tree = tree;
@@ -170,18 +171,17 @@ pub fn rank_bytes(run: &Run, chosen: impl Fn(u32) -> bool) -> Vec<u8> {
     let ranks = run.inclusive_s.len();
     let nodes: Vec<u32> =
         (0..run.summary.tree.nodes.len() as u32).filter(|node| chosen(*node)).collect();
-    let header = serde_json::json!({
-        "schema": "plimsoll-ranks/1", "ranks": format!("0-{}", ranks - 1), "nodes": nodes,
-        "quantities": ["exclusive_s", "inclusive_s"], "dtype": "<f4",
-        "shape": [ranks, 2, nodes.len()],
-    });
-    let mut bytes = header.to_string().into_bytes();
-    bytes.resize(bytes.len().next_multiple_of(64) + 63, b' ');
-    bytes.push(b'\n');
-    for row in &run.inclusive_s {
-        bytes.extend(nodes.iter().flat_map(|_| (-1.0f32).to_le_bytes()));
-        bytes.extend(nodes.iter().flat_map(|node| (row[*node as usize] as f32).to_le_bytes()));
-    }
+    let shape = [nodes.len(), ranks];
+    let times =
+        run.inclusive_s.iter().flat_map(|row| nodes.iter().map(|node| row[*node as usize] as f32));
+    let arrays = [
+        Array::integers("ranks", 0..ranks as u32),
+        Array::integers("nodes", nodes.iter().copied()),
+        Array::floats("exclusive_s", &shape, &vec![-1.0; nodes.len() * ranks]),
+        Array::floats("inclusive_s", &shape, &times.collect::<Vec<f32>>()),
+    ];
+    let mut bytes = Vec::new();
+    npz::write(&mut bytes, &arrays, None).unwrap();
     bytes
 }
 

@@ -206,28 +206,42 @@ export async function readRankTimes(): Promise<RankTimes | null> {
   } };
 }
 
+/** The files of a ZIP archive without compression, by name. */
+function archived(bytes: Uint8Array): Map<string, Uint8Array> {
+  const view = new DataView(bytes.buffer);
+  const end = bytes.length - 22;
+  if (end < 0 || view.getUint32(end, true) !== 0x06054b50) {
+    throw new Error("this is no file of single ranks' times");
+  }
+  const files = new Map<string, Uint8Array>();
+  let at = view.getUint32(end + 16, true);
+  for (let left = view.getUint16(end + 10, true); left > 0; left -= 1) {
+    const length = (offset: number) => view.getUint16(offset, true);
+    const name = new TextDecoder().decode(bytes.subarray(at + 46, at + 46 + length(at + 28)));
+    const local = view.getUint32(at + 42, true);
+    const begin = local + 30 + length(local + 26) + length(local + 28);
+    files.set(name, bytes.subarray(begin, begin + view.getUint32(at + 20, true)));
+    at += 46 + length(at + 28) + length(at + 30) + length(at + 32);
+  }
+  return files;
+}
+
 /** Reads the times of single ranks from the file beside the summary, which the user has chosen. */
 export async function readRankFile(file: File): Promise<RankTimes> {
-  const bytes = new Uint8Array(await file.arrayBuffer());
-  const [header, rest] = headed(bytes);
-  const { schema, ranks, nodes, quantities, shape } = header as {
-    schema: string;
-    ranks: string;
-    nodes: number[];
-    quantities: string[];
-    shape: [number, number, number];
+  const files = archived(new Uint8Array(await file.arrayBuffer()));
+  const numbers = (name: string) => {
+    const bytes = files.get(`${name}.npy`);
+    if (!bytes) throw new Error(`it has no ${name}`);
+    const header = 10 + bytes[8]! + 256 * bytes[9]!;
+    return bytes.slice(header).buffer;
   };
-  if (schema !== "plimsoll-ranks/1") throw new Error("this is no file of single ranks' times");
-  const [count, , width] = shape;
-  const numbers = count * quantities.length * width;
-  const all = new Float32Array(rest.slice(0, 4 * numbers).buffer);
-  return { ranks, nodes, quantities, count, of: width, times: (place, quantity) => {
-    const values = new Float32Array(count);
-    for (let rank = 0; rank < count; rank += 1) {
-      values[rank] = all[(rank * quantities.length + quantity) * width + place] ?? NaN;
-    }
-    return values;
-  } };
+  const [listed, nodes] = ["ranks", "nodes"].map((name) => [...new Uint32Array(numbers(name))]);
+  const [ranks, count, width] = [listed!.join(), listed!.length, nodes!.length];
+  const quantities = [...files.keys()].map((name) => name.slice(0, -".npy".length))
+    .filter((name) => !["ranks", "nodes"].includes(name) && !name.startsWith("phase"));
+  const values = quantities.map((name) => new Float32Array(numbers(name)));
+  return { ranks, nodes: nodes!, quantities, count, of: width, times: (place, quantity) =>
+    Float32Array.from({ length: count }, (_, rank) => values[quantity]![rank * width + place]!) };
 }
 
 /** Lines of one source file around contexts that matter. */

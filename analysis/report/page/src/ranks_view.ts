@@ -172,7 +172,7 @@ function bounds(contexts: Contexts, wanted: number[]): HTMLElement {
 
 /** Lets the user give the page the file beside the summary: no page may read it by itself. */
 function chooser(job: Job): HTMLElement {
-  const input = h("input", { type: "file", accept: ".ranks", onchange: () => {
+  const input = h("input", { type: "file", accept: ".npz", onchange: () => {
     const file = input.files?.[0];
     if (!file) return;
     readRankFile(file).then((times) => job.setRankTimes(times), (error: unknown) => {
@@ -180,7 +180,7 @@ function chooser(job: Job): HTMLElement {
     });
   } });
   const said = h("output", {});
-  const name = job.summary.per_rank.file ?? "*.plimsoll.ranks";
+  const name = job.summary.per_rank.file ?? "*.plimsoll.npz";
   return h("label", { class: "chooser" }, `Read all of them from ${name}: `, input, said);
 }
 

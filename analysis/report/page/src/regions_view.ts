@@ -19,7 +19,7 @@ const PARTS: [keyof Omit<ThreadShare, "number">, string][] = [
 /** The panel of the regions; nothing without OpenMP. */
 export function regionsPanel(job: Job, contexts: Contexts): Child {
   const { openmp } = job.summary;
-  if (!openmp) return null;
+  if (!openmp || openmp.runtime === null) return null;
   const { regions, tasks, runtime, unmeasured } = openmp;
   const chosen = Math.min(job.address.region ?? 0, regions.length - 1);
   return h("section", { class: "panel regions" },

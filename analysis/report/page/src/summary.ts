@@ -323,7 +323,7 @@ export interface Task {
 }
 
 export interface OpenMp {
-  runtime: string;
+  runtime: string | null;
   regions: Region[];
   tasks: Task[];
   unmeasured: number;

@@ -256,7 +256,7 @@ export function timeline(summary, rows, columns, threadColumns = 0, seed = 3) {
   };
 }
 
-/** The file of single ranks' times, a piece at a time. */
+/** The file of single ranks' times. */
 export async function writeRanks(file, summary, most) {
   const { ranks } = summary.run;
   const nodes = summary.tree.nodes.map((_, index) => index)
@@ -264,30 +264,63 @@ export async function writeRanks(file, summary, most) {
   const places = summary.losses.flatMap(({ symptom, causes }) => [symptom, ...causes]);
   const kept = [...new Set([...nodes, ...places.map(({ node }) => node)])].sort((a, b) => a - b);
   const next = random(5);
-  await writeRankTable(file, ranks, kept, ["inclusive_s", "exclusive_s", "calls"], (rank, row) => {
-    kept.forEach((node, at) => {
-      const { inclusive, exclusive, calls } = summary.tree.nodes[node];
-      row[at] = rank === ranks - 1 ? inclusive.max_s : inclusive.mean_s * (0.98 + next() / 50);
-      row[kept.length + at] = exclusive.mean_s * (0.98 + next() / 50);
-      row[2 * kept.length + at] = Math.floor(calls / ranks) + (rank < calls % ranks ? 1 : 0);
-    });
+  await writeRankTable(file, ranks, kept, {
+    inclusive_s: (rank, node) => {
+      const { inclusive } = summary.tree.nodes[node];
+      return rank === ranks - 1 ? inclusive.max_s : inclusive.mean_s * (0.98 + next() / 50);
+    },
+    exclusive_s: (_, node) => summary.tree.nodes[node].exclusive.mean_s * (0.98 + next() / 50),
+    calls: (rank, node) => {
+      const { calls } = summary.tree.nodes[node];
+      return Math.floor(calls / ranks) + (rank < calls % ranks ? 1 : 0);
+    },
   });
 }
 
-/** A file of single ranks' times; `fill` sets a rank's values, by quantity, then by context. */
-export async function writeRankTable(file, ranks, nodes, quantities, fill) {
-  const header = JSON.stringify({
-    schema: "plimsoll-ranks/1", ranks: `0-${ranks - 1}`, nodes, quantities, dtype: "<f4",
-    shape: [ranks, quantities.length, nodes.length],
-    phases: [], phase_quantities: [], phase_shape: [0, 0, nodes.length],
-  });
+/** A file of single ranks' times; `quantities` has the value of a rank in a context for each. */
+export async function writeRankTable(file, ranks, nodes, quantities) {
   const stream = createWriteStream(file);
-  stream.write(`${header}\n`);
-  for (let rank = 0; rank < ranks; rank += 1) {
-    const row = new Float32Array(quantities.length * nodes.length);
-    fill(rank, row);
-    if (!stream.write(Buffer.from(row.buffer))) await once(stream, "drain");
+  const directory = [];
+  let offset = 0;
+  const write = async (...parts) => {
+    for (const part of parts) {
+      offset += part.length;
+      if (!stream.write(part)) await once(stream, "drain");
+    }
+  };
+  const array = async (name, kind, numbers, shape) => {
+    const form = `{'descr': '${kind}', 'fortran_order': True, 'shape': (${shape}), }`;
+    const text = `${form.padEnd(Math.ceil((form.length + 11) / 64) * 64 - 11)}\n`;
+    const header = Buffer.from([0x93, 78, 85, 77, 80, 89, 1, 0, text.length & 255, text.length >> 8]);
+    const parts = [header, Buffer.from(text), Buffer.from(numbers.buffer)];
+    const size = parts.reduce((sum, part) => sum + part.length, 0);
+    // What a local and the central header have in common. No reader of Plimsoll checks the sum.
+    const common = Buffer.alloc(26);
+    common.writeUInt16LE(20, 0);
+    common.writeUInt32LE(size, 14);
+    common.writeUInt32LE(size, 18);
+    const path = Buffer.from(`${name}.npy`);
+    common.writeUInt16LE(path.length, 22);
+    const place = Buffer.alloc(14);
+    place.writeUInt32LE(offset, 10);
+    directory.push(Buffer.from("PK\x01\x02\x14\x00"), common, place, path);
+    await write(Buffer.from("PK\x03\x04"), common, path, ...parts);
+  };
+  await array("ranks", "<u4", Uint32Array.from({ length: ranks }, (_, rank) => rank), `${ranks},`);
+  await array("nodes", "<u4", Uint32Array.from(nodes), `${nodes.length},`);
+  for (const [name, value] of Object.entries(quantities)) {
+    const numbers = new Float32Array(ranks * nodes.length);
+    numbers.forEach((_, at) => {
+      numbers[at] = value(Math.floor(at / nodes.length), nodes[at % nodes.length]);
+    });
+    await array(name, "<f4", numbers, `${nodes.length}, ${ranks},`);
   }
+  const end = Buffer.alloc(22);
+  end.write("PK\x05\x06", "latin1");
+  [8, 10].forEach((at) => end.writeUInt16LE(directory.length / 4, at));
+  end.writeUInt32LE(directory.reduce((sum, part) => sum + part.length, 0), 12);
+  end.writeUInt32LE(offset, 16);
+  await write(...directory, end);
   stream.end();
   await once(stream, "close");
 }
@@ -302,7 +335,7 @@ export async function writeJob(directory, name, size) {
     await writeFile(join(directory, made.timeline.file), content);
   }
   if (size.rankBytes) {
-    made.per_rank.file = `${name}.plimsoll.ranks`;
+    made.per_rank.file = `${name}.plimsoll.npz`;
     await writeRanks(join(directory, made.per_rank.file), made, size.rankBytes);
   }
   const file = join(directory, `${name}.plimsoll.json`);

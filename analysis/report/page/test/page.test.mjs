@@ -302,7 +302,7 @@ test("the ranks show every metric, with the mean of the tree", async () => {
 
 test("the ranks' waiting and blame have the means of a real tree", async () => {
   const summary = await recorded("lammps");
-  summary.per_rank.file = "blamed.plimsoll.ranks";
+  summary.per_rank.file = "blamed.plimsoll.npz";
   await writeRanks(join(space.directory, summary.per_rank.file), summary, 64 << 20);
   const job = await made(space.directory, "blamed", summary);
   await on(job, "#ranks", async (page) => {

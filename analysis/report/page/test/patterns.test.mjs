@@ -20,22 +20,19 @@ after(async () => {
   await space?.close();
 });
 
-const QUANTITIES = ["inclusive_s", "exclusive_s", "calls", "faults.inclusive", "faults.exclusive"];
-const [EXCLUSIVE, EVENTS] = [1, 4];
-
 /** A job with these biclusters; `value` is a rank's exclusive time, or its events, in a context. */
 async function patterned(name, ranks, biclusters, value, change = () => {}) {
   const summary = invented({ ranks, contexts: 40, losses: 0 });
   change(summary);
   summary.biclusters = biclusters;
   if (value) {
-    summary.per_rank.file = `${name}.plimsoll.ranks`;
+    summary.per_rank.file = `${name}.plimsoll.npz`;
     const nodes = [...new Set(biclusters.flatMap((group) => group.nodes))].sort((a, b) => a - b);
-    await writeRankTable(join(space.directory, summary.per_rank.file), ranks, nodes, QUANTITIES,
-      (rank, row) => nodes.forEach((node, at) => {
-        row[EXCLUSIVE * nodes.length + at] = value(rank, node);
-        row[EVENTS * nodes.length + at] = value(rank, node) * 1000;
-      }));
+    const none = () => 0;
+    await writeRankTable(join(space.directory, summary.per_rank.file), ranks, nodes, {
+      inclusive_s: none, exclusive_s: value, calls: none, "faults.inclusive": none,
+      "faults.exclusive": (rank, node) => value(rank, node) * 1000,
+    });
   }
   return made(space.directory, name, summary);
 }

@@ -1,15 +1,16 @@
-//! Times of single ranks in a page: the table beside the summary (`plimsoll-ranks/1`), or, if that
-//! is too large for a page, its columns that explain the losses and the biclusters.
+//! Times of single ranks in a page: the table beside the summary, or, if that is
+//! too large for a page, its columns that explain the losses and the biclusters.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Write};
 
 use serde::Serialize;
 
 use plimsoll_summary::Summary;
-use plimsoll_summary::per_rank_file::{FLOAT_BYTES, RankTableHeader};
+use plimsoll_summary::npz::NUMBER_BYTES;
+use plimsoll_summary::per_rank_file::RankTable;
 
 /// Maximum number of times in a page, of four bytes each.
 const MAX_TIMES: usize = 1 << 20;
@@ -38,34 +39,29 @@ struct About {
 /// # Errors
 /// Those of the file, and a sentence if it holds no such table.
 pub fn read(file: File, summary: &Summary) -> io::Result<RankRows> {
-    let length = file.metadata()?.len();
-    let mut file = BufReader::with_capacity(256 << 10, file);
-    let (header, _) =
-        RankTableHeader::read(&mut file, length).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => damaged(&error),
-            _ => error,
-        })?;
-    let [ranks, quantities, nodes] = header.shape;
+    let table = RankTable::open(file).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => damaged(&error),
+        _ => error,
+    })?;
+    let (quantities, ranks) = (table.quantities.len(), table.ranks.len());
 
-    let chosen = chosen(&header, summary);
-    let mut times = vec![0.0; chosen.len() * quantities * ranks];
-    let mut row = vec![0; header.row_bytes()];
-    for rank in 0..ranks {
-        file.read_exact(&mut row)?;
-        let (floats, _) = row.as_chunks::<FLOAT_BYTES>();
-        for (place, column) in chosen.iter().enumerate() {
-            for quantity in 0..quantities {
-                let time = f32::from_le_bytes(floats[quantity * nodes + column]);
-                times[(place * quantities + quantity) * ranks + rank] = time;
+    let chosen = chosen(&table, summary);
+    let count = ranks as usize;
+    let mut times = vec![0.0; chosen.len() * quantities * count];
+    for quantity in 0..quantities {
+        for rank in 0..ranks {
+            let values = table.values(quantity, rank)?;
+            for (place, column) in chosen.iter().enumerate() {
+                times[(place * quantities + quantity) * count + rank as usize] = values[*column];
             }
         }
     }
     let about = About {
-        ranks: header.ranks,
-        nodes: chosen.iter().map(|column| header.nodes[*column]).collect(),
-        quantities: header.quantities,
-        count: ranks,
-        of: nodes,
+        ranks: table.ranks.to_string(),
+        nodes: chosen.iter().map(|column| table.nodes[*column]).collect(),
+        quantities: table.quantities,
+        count,
+        of: table.nodes.len(),
     };
     Ok(RankRows { about, times })
 }
@@ -75,7 +71,7 @@ impl RankRows {
     pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
         serde_json::to_writer(&mut *to, &self.about)?;
         to.write_all(b"\n")?;
-        for byte in 0..FLOAT_BYTES {
+        for byte in 0..NUMBER_BYTES {
             for time in &self.times {
                 to.write_all(&[time.to_le_bytes()[byte]])?;
             }
@@ -86,9 +82,9 @@ impl RankRows {
 
 /// Chooses the columns of a table for a page: those of the losses and biclusters first, then those
 /// with the largest differences between ranks.
-fn chosen(header: &RankTableHeader, summary: &Summary) -> Vec<usize> {
-    let [ranks, quantities, nodes] = header.shape;
-    let room = MAX_TIMES / (ranks * quantities).max(1);
+fn chosen(table: &RankTable, summary: &Summary) -> Vec<usize> {
+    let nodes = table.nodes.len();
+    let room = MAX_TIMES / (table.ranks.len() as usize * table.quantities.len()).max(1);
     if nodes <= room {
         return (0..nodes).collect();
     }
@@ -99,7 +95,7 @@ fn chosen(header: &RankTableHeader, summary: &Summary) -> Vec<usize> {
     let of_biclusters = summary.biclusters.iter().flat_map(|it| it.nodes.iter().copied());
     let named: HashSet<u32> = of_losses.chain(of_biclusters).collect();
     let spread = |column: &usize| {
-        let node = header.nodes[*column];
+        let node = table.nodes[*column];
         let spread = summary.tree.nodes.get(node as usize).map_or(0.0, |node| {
             let both = [&node.inclusive, &node.exclusive].map(|metric| metric.max_s - metric.min_s);
             both[0].max(both[1])

@@ -5,6 +5,7 @@ use base64::Engine;
 use flate2::read::ZlibDecoder;
 
 use super::*;
+use plimsoll_summary::npz::{self, Array};
 use plimsoll_summary::{Bicluster, Frame, FrameKind, Metric, TreeNode};
 
 /// The bytes of a block.
@@ -145,24 +146,30 @@ fn columns_hold_the_numbers_of_the_tree() {
     assert!(seconds("imb_s").iter().all(|value| value.is_nan()));
 }
 
-/// A file of single ranks' times: 4 ranks, 2 quantities, these contexts.
-fn table(nodes: &[u32]) -> Vec<u8> {
-    let header = serde_json::json!({
-        "schema": "plimsoll-ranks/1", "ranks": "0-3", "nodes": nodes,
-        "quantities": ["inclusive_s", "exclusive_s"], "dtype": "<f4", "shape": [4, 2, nodes.len()],
-    });
-    let mut file = format!("{header}\n").into_bytes();
-    let times = (0..8 * nodes.len()).map(|index| index as f32);
-    file.extend(times.flat_map(f32::to_le_bytes));
+/// A file with the inclusive and exclusive times of single ranks in some contexts: the number of
+/// the rank, and a tenth of it.
+fn table(ranks: u32, nodes: &[u32]) -> Vec<u8> {
+    let shape = [nodes.len(), ranks as usize];
+    let times = |factor: f32| -> Vec<f32> {
+        (0..ranks).flat_map(|rank| nodes.iter().map(move |_| rank as f32 * factor)).collect()
+    };
+    let arrays = [
+        Array::integers("ranks", 0..ranks),
+        Array::integers("nodes", nodes.iter().copied()),
+        Array::floats("inclusive_s", &shape, &times(1.0)),
+        Array::floats("exclusive_s", &shape, &times(0.1)),
+    ];
+    let mut file = Vec::new();
+    npz::write(&mut file, &arrays, None).unwrap();
     file
 }
 
 #[test]
 fn times_of_single_ranks_stand_by_context() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("x.ranks"), table(&[0, 2])).unwrap();
+    fs::write(directory.path().join("x.npz"), table(4, &[0, 2])).unwrap();
     let mut summary = summary(&["a", "b", "c"]);
-    summary.per_rank.file = Some("x.ranks".into());
+    summary.per_rank.file = Some("x.npz".into());
     let block = content(&page(&summary, Some(directory.path())), "ranks").unwrap();
     let end = block.iter().position(|byte| *byte == b'\n').unwrap();
     let header: serde_json::Value = serde_json::from_slice(&block[..end]).unwrap();
@@ -173,7 +180,7 @@ fn times_of_single_ranks_stand_by_context() {
         .map(|at| f32::from_le_bytes([0, 1, 2, 3].map(|byte| planes[byte * count + at])))
         .collect();
     // Inclusive times of the four ranks in the first context, then exclusive ones.
-    assert_eq!(times[..8], [0.0, 4.0, 8.0, 12.0, 2.0, 6.0, 10.0, 14.0]);
+    assert_eq!(times[..8], [0.0, 1.0, 2.0, 3.0, 0.0, 0.1, 0.2, 0.3]);
 }
 
 #[test]
@@ -204,17 +211,10 @@ fn contexts_of_biclusters_stay_in_a_page_without_room_for_all() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut summary = summary(&names);
     // Room for 10 contexts, all of equal spread: without the bicluster the first ones stay.
-    let ranks = 50_000;
     let nodes: Vec<u32> = (0..20).collect();
-    let header = serde_json::json!({
-        "schema": "plimsoll-ranks/1", "ranks": "0-49999", "nodes": nodes,
-        "quantities": ["inclusive_s", "exclusive_s"], "dtype": "<f4", "shape": [ranks, 2, 20],
-    });
-    let mut file = format!("{header}\n").into_bytes();
-    file.resize(file.len() + ranks * 2 * 20 * 4, 0);
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("x.ranks"), file).unwrap();
-    summary.per_rank.file = Some("x.ranks".into());
+    fs::write(directory.path().join("x.npz"), table(50_000, &nodes)).unwrap();
+    summary.per_rank.file = Some("x.npz".into());
     summary.biclusters = vec![Bicluster {
         event: None,
         nodes: vec![17, 19],
@@ -235,7 +235,7 @@ fn missing_and_damaged_files_are_stated_in_the_page() {
     fs::create_dir(&place).unwrap();
     fs::write(directory.path().join("secret"), "\"plimsoll-timeline/1\"").unwrap();
     fs::write(place.join("text"), "no timeline").unwrap();
-    fs::write(place.join("short"), &table(&[0, 1])[..180]).unwrap();
+    fs::write(place.join("short"), &table(4, &[0, 1])[..180]).unwrap();
     let mut summary = summary(&["a", "b"]);
     for (file, reason) in [
         ("../secret", "The summary names a file of another directory."),
@@ -248,9 +248,7 @@ fn missing_and_damaged_files_are_stated_in_the_page() {
         assert_eq!(json(&page, "page")["timeline"], reason, "{file}");
         assert_eq!(content(&page, "timeline"), None);
     }
-    for (file, reason) in
-        [("short", "it is shorter than its"), ("text", "its first line is no header")]
-    {
+    for (file, reason) in [("short", "it is no archive"), ("text", "it is no archive")] {
         summary.per_rank.file = Some(file.into());
         let said = json(&page(&summary, Some(&place)), "page")["ranks"].clone();
         let said = said.as_str().unwrap();

@@ -43,7 +43,7 @@ const MAX_STEM_BYTES: usize = 220;
 /// Extension of the folder beside reports.
 const FOLDER_EXTENSION: &str = "d";
 /// Extensions of all files of a report.
-const REPORT_EXTENSIONS: [&str; 5] = ["txt", "json", "html", "ranks", "timeline"];
+const REPORT_EXTENSIONS: [&str; 5] = ["txt", "json", "html", "npz", "timeline"];
 /// Maximum number in a name; beyond it something is wrong.
 pub(super) const MAX_NUMBER: u32 = 100_000;
 

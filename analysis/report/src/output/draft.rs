@@ -89,7 +89,7 @@ impl Draft {
             name.push(stem);
             name.push(format!(".{}-{attempt}.{extension}.part", std::process::id()));
             let path = directory.join(name);
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     let place = DraftFile::Named(path);
                     let draft = Self { extension: extension.to_owned(), place };

@@ -2,7 +2,7 @@
 //! them.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,22 @@ use super::atomic_write::{
     FALLBACK, MAX_NUMBER, is_taken, numbered, publish_all, shortened, withdraw, write_all,
     write_with_fallback,
 };
-use super::draft::{Draft, synced};
+use super::draft::{Content, Draft};
 use super::{Reports, Target, Written};
 use plimsoll_summary::error::Error;
+use plimsoll_summary::npz::{self, Array};
 use plimsoll_summary::per_rank_file::{EXTENSION, Table};
 
-/// File of single ranks' times, and further files that are written whole. No file exists before the
-/// first bytes are written, and none stays unless it is published.
+/// Extension of the file of kept numbers, on file systems without unnamed files.
+const KEPT: &str = "numbers";
+
+/// File of single ranks' times, and further files. No file exists before the first bytes are
+/// written, and none stays unless it is published.
 pub struct Side {
     target: Target,
-    open: Option<(Draft, Own<File>)>,
-    attached: Vec<Draft>,
+    /// Numbers of the file, which come in any order.
+    kept: Option<(Draft, Own<File>)>,
+    written: Vec<Draft>,
 }
 
 /// Side files with their names.
@@ -36,19 +41,14 @@ struct Published {
 impl Side {
     /// Creates side files for the reports at `target`.
     pub fn new(target: Target) -> Self {
-        Self { target, open: None, attached: Vec::new() }
+        Self { target, kept: None, written: Vec::new() }
     }
 
-    fn file(&mut self) -> Result<&Own<File>, Error> {
-        if self.open.is_none() {
-            let Target { directory, stem } = &self.target;
-            fs::create_dir_all(directory).map_err(|source| self.failed(source))?;
-            self.open = Some(Draft::create(directory, &shortened(stem), EXTENSION)?);
-        }
-        match &self.open {
-            Some((_, file)) => Ok(file),
-            None => Err(self.failed(io::ErrorKind::NotFound.into())),
-        }
+    fn draft(&mut self, extension: &str, content: Content<'_>) -> Result<(), Error> {
+        let Target { directory, stem } = &self.target;
+        fs::create_dir_all(directory).map_err(|source| self.failed(source))?;
+        self.written.push(Draft::write(directory, &shortened(stem), extension, content)?);
+        Ok(())
     }
 
     fn failed(&self, source: io::Error) -> Error {
@@ -57,13 +57,7 @@ impl Side {
 
     /// Gives the files names that no other run's reports have; `None` if nothing was written.
     fn publish(self) -> Result<Option<Published>, Error> {
-        let Self { target, open, attached } = self;
-        let mut drafts = attached;
-        // The file stays open until it has its name.
-        let _file = open.map(|(draft, file)| {
-            drafts.push(draft);
-            file
-        });
+        let Self { target, written: drafts, .. } = self;
         if drafts.is_empty() {
             return Ok(None);
         }
@@ -84,28 +78,30 @@ impl Side {
 }
 
 impl Table for Side {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let file = self.file()?;
+    fn keep_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        if self.kept.is_none() {
+            let Target { directory, stem } = &self.target;
+            fs::create_dir_all(directory).map_err(|source| self.failed(source))?;
+            self.kept = Some(Draft::create(directory, &shortened(stem), KEPT)?);
+        }
+        let Some((_, file)) = &self.kept else { return Ok(()) };
         let written = quietly(|| file.get()?.write_all_at(bytes, offset));
         written.map_err(|source| self.failed(source))
     }
 
-    fn finish(&mut self) -> Result<(), Error> {
-        // A full disk or a quota may only show here.
-        let outcome = synced(self.file()?.get().and_then(File::sync_all));
-        outcome.map_err(|source| self.failed(source))
+    fn write(&mut self, arrays: &[Array]) -> Result<(), Error> {
+        let kept = self.kept.take();
+        let file = kept.as_ref().map(|(_, file)| file.get()).transpose();
+        let file = file.map_err(|source| self.failed(source))?;
+        self.draft(EXTENSION, &|to| npz::write(to, arrays, file))
     }
 
     fn discard(&mut self) {
-        self.open = None;
+        self.kept = None;
     }
 
     fn attach(&mut self, extension: &str, content: &[u8]) -> Result<(), Error> {
-        let Target { directory, stem } = &self.target;
-        fs::create_dir_all(directory).map_err(|source| self.failed(source))?;
-        let write = |to: &mut dyn Write| to.write_all(content);
-        self.attached.push(Draft::write(directory, &shortened(stem), extension, &write)?);
-        Ok(())
+        self.draft(extension, &|to| to.write_all(content))
     }
 }
 
@@ -152,6 +148,9 @@ fn write(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::io::Write;
+
+    use plimsoll_summary::npz::{Arrays, Kind, Numbers};
 
     use super::*;
 
@@ -161,11 +160,19 @@ mod tests {
 
     fn side(directory: &Path) -> Side {
         let mut side = Side::new(target(directory));
-        side.write_at(2, b"le").unwrap();
-        side.write_at(0, b"ta").unwrap();
-        side.write_at(4, b"s").unwrap();
-        side.finish().unwrap();
+        side.keep_at(4, &2f32.to_le_bytes()).unwrap();
+        side.keep_at(0, &1f32.to_le_bytes()).unwrap();
+        side.write(&[Array::new("table", Kind::Float, &[2], Numbers::Kept(0))]).unwrap();
         side
+    }
+
+    /// Returns the numbers of the table in a file.
+    fn numbers(path: &Path) -> [f32; 2] {
+        let arrays = Arrays::open(File::open(path).unwrap()).unwrap();
+        let mut numbers = [0.0; 2];
+        let begin = arrays.numbers("table", Kind::Float, &[2]).unwrap();
+        arrays.floats(begin, &mut numbers).unwrap();
+        numbers
     }
 
     fn names(directory: &Path) -> BTreeSet<String> {
@@ -183,7 +190,7 @@ mod tests {
 
     impl Reports for RecordingReports {
         fn name_sides(&mut self, sides: Result<&[PathBuf], &Error>) {
-            self.is_bad &= !self.received.contains("ranks");
+            self.is_bad &= !self.received.contains("npz");
             let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_owned();
             self.received = match sides {
                 Ok(paths) => format!("{:?}", paths.iter().map(name).collect::<Vec<_>>()),
@@ -208,16 +215,16 @@ mod tests {
             write_with_side(&target(&place), Some(side(&place)), &mut RecordingReports::default())
                 .unwrap();
         assert_eq!(first.files, [place.join("run.plimsoll.json")]);
-        assert_eq!(fs::read(&first.files[0]).unwrap(), br#"["run.plimsoll.ranks"]"#);
-        assert_eq!(fs::read(place.join("run.plimsoll.ranks")).unwrap(), b"tales");
+        assert_eq!(fs::read(&first.files[0]).unwrap(), br#"["run.plimsoll.npz"]"#);
+        assert_eq!(numbers(&place.join("run.plimsoll.npz")), [1.0, 2.0]);
         // The name is taken by any file of another run.
-        fs::remove_file(place.join("run.plimsoll.ranks")).unwrap();
+        fs::remove_file(place.join("run.plimsoll.npz")).unwrap();
         fs::write(place.join("run-2.plimsoll.txt"), "mine").unwrap();
         let third =
             write_with_side(&target(&place), Some(side(&place)), &mut RecordingReports::default())
                 .unwrap();
         assert_eq!(third.files, [place.join("run-3.plimsoll.json")]);
-        assert_eq!(fs::read(&third.files[0]).unwrap(), br#"["run-3.plimsoll.ranks"]"#);
+        assert_eq!(fs::read(&third.files[0]).unwrap(), br#"["run-3.plimsoll.npz"]"#);
         assert_eq!(names(&place).len(), 4, "{:?}", names(&place));
     }
 
@@ -235,10 +242,7 @@ mod tests {
         });
         assert_eq!(
             received,
-            [
-                r#"["run.plimsoll.timeline", "run.plimsoll.ranks"]"#,
-                r#"["run-2.plimsoll.timeline"]"#
-            ]
+            [r#"["run.plimsoll.npz", "run.plimsoll.timeline"]"#, r#"["run-2.plimsoll.timeline"]"#]
         );
         let read = |name| fs::read(directory.path().join(name)).unwrap();
         assert_eq!(read("run.plimsoll.timeline"), b"{}");
@@ -248,13 +252,14 @@ mod tests {
         let third = Some(side(directory.path()));
         write_with_side(&target(directory.path()), third, &mut RecordingReports::default())
             .unwrap();
-        assert!(directory.path().join("run-4.plimsoll.ranks").exists());
+        assert!(directory.path().join("run-4.plimsoll.npz").exists());
     }
 
     #[test]
     fn an_empty_side_file_does_not_exist() {
         let directory = tempfile::tempdir().unwrap();
-        let mut discarded = side(directory.path());
+        let mut discarded = Side::new(target(directory.path()));
+        discarded.keep_at(0, b"some").unwrap();
         discarded.discard();
         for side in [None, Some(Side::new(target(directory.path()))), Some(discarded)] {
             let written =
@@ -280,7 +285,7 @@ mod tests {
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
         let mut nowhere = Side::new(target(&file));
-        assert!(nowhere.write_at(0, b"x").is_err());
+        assert!(nowhere.keep_at(0, b"x").is_err());
         nowhere.discard();
         let written =
             write(&target(&file), Some(nowhere), &fallback, &mut RecordingReports::default())

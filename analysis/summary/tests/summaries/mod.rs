@@ -526,8 +526,9 @@ fn openmp() -> OpenMp {
     let share =
         |number| ThreadShare { number, work_s: 2.0, barrier_s: 0.25, lock_s: 0.125, mpi_s: 0.5 };
     OpenMp {
-        runtime: "libgomp.so.1".into(),
+        runtime: Some("libgomp.so.1".into()),
         regions: vec![Region {
+            path: Vec::new(),
             node: 0,
             function: Some("smooth._omp_fn.0".into()),
             file: Some("smooth.c".into()),
@@ -537,9 +538,11 @@ fn openmp() -> OpenMp {
             threads: 2,
             instances: 40,
             elapsed_s: 3.0,
+            mean_s: 0.075,
             median_s: Some(0.02),
             thread_s: 6.0,
             work_s: 4.0,
+            wait_s: 2.0,
             imbalance_s: 0.5,
             max_imbalance_s: 0.25,
             scheduling_s: 1.0,
@@ -560,6 +563,12 @@ fn openmp() -> OpenMp {
             median_s: Some(0.011),
         }],
         unmeasured: 1,
+        efficiency: Some(OpenMpEfficiency {
+            parallel: 0.72,
+            load_balance: 0.9,
+            scheduling: 1.0,
+            serialisation: 0.8,
+        }),
     }
 }
 
@@ -569,12 +578,8 @@ pub fn maximal() -> Summary {
     summary.efficiency.windows = balanced().efficiency.windows;
     summary.counters = counters();
     summary.openmp = openmp();
-    summary.efficiency.openmp = Some(OpenMpEfficiency {
-        parallel: 0.72,
-        load_balance: 0.9,
-        scheduling: 1.0,
-        serialisation: 0.8,
-    });
+    summary.openmp.regions[0].path = summary.tree.path(0);
+    summary.efficiency.openmp = summary.openmp.efficiency;
     let path = summary.tree.path(5);
     summary.collection.marks.off_reason = Some("a shadow stack is in use".into());
     summary.collection.memory = Some(Memory {
