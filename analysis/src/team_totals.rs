@@ -204,9 +204,9 @@ impl TeamTotals {
 
     /// Returns the efficiency of the ranks' threads; `None` without teams. With the thread time T
     /// in regions, in work outside of regions and in work of ranks without teams (one thread each),
-    /// TALP's losses for load balance (B), scheduling (C) and serialisation (S), and the rest U = T
-    /// - B - C - S: parallel = U / T, load balance = (T - B) / T, scheduling = (U + S) / (T - B),
-    /// serialisation = U / (U + S). The product of the last three is the first.
+    /// TALP's losses for load balance (B), scheduling (C) and serialisation (S), and the rest
+    /// U = T - B - C - S: parallel = U / T, load balance = (T - B) / T, scheduling = (U + S) /
+    /// (T - B), serialisation = U / (U + S). The product of the last three is the first.
     pub fn efficiency(&self) -> Option<OpenMpEfficiency> {
         let of_teams = self.region_ns + self.serial_ns + self.serial_idle_ns;
         if of_teams == 0 {

@@ -36,7 +36,7 @@ pub enum Kind {
 pub enum Numbers {
     /// The numbers themselves.
     Given(Vec<u8>),
-    /// They begin at this offset in the file of kept numbers, in bytes.
+    /// Offset at which the numbers begin in the file of kept numbers, in bytes.
     Kept(u64),
 }
 

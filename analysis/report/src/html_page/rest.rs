@@ -50,7 +50,6 @@ rest! {
     communication: Communication,
     #[serde(skip_serializing_if = "Counters::is_empty")]
     counters: Counters,
-    #[serde(skip_serializing_if = "OpenMp::is_empty")]
     openmp: OpenMp,
     thresholds: BTreeMap<String, f64>,
     notes: Vec<String>,
