@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { summary as invented, writeRanks } from "./generated.mjs";
+import { summary as invented, writeRankTable, writeRanks } from "./generated.mjs";
 import {
   browser, generated, held, made, opened, real, recorded, themesAndPaper, to, workspace,
 } from "./pages.mjs";
@@ -320,6 +320,22 @@ test("the ranks' waiting and blame have the means of a real tree", async () => {
         assert.ok(rounded(value).includes(mean), `${id} of ${index}: ${mean}, not ${seconds(value)}`);
       }
     }
+  });
+});
+
+test("the user gives the page the file of the ranks' times", async () => {
+  const summary = invented({ ranks: 4, contexts: 30 });
+  summary.per_rank.file = "later.plimsoll.npz";
+  const job = await made(space.directory, "later", summary);
+  const file = join(space.directory, summary.per_rank.file);
+  const times = (rank, node) => (node === 3 ? [5, 1, 2, 8][rank] : 0);
+  const none = () => 0;
+  await writeRankTable(file, 4, [0, 3], { inclusive_s: times, exclusive_s: none, calls: none });
+  await on(job, "#ranks?node=3&quantity=inclusive_s", async (page) => {
+    await page.locator(".chooser input").setInputFiles(file);
+    const said = await page.locator(".extremes li").first().textContent();
+    const words = `most on rank 3 (${seconds(8)}), least on rank 1 (${seconds(1)})`;
+    assert.ok(said.includes(words), said);
   });
 });
 
