@@ -48,7 +48,7 @@ const EXACT: [&str; 8] = [
 ];
 
 /// Parts of mangled names: the functions with which Rust panics.
-const PIECES: [&str; 10] = [
+const PIECES: [&str; 9] = [
     "3std9panicking11begin_panic",
     "3std9panicking13begin_panic_handler",
     "3std9panicking20rust_panic_with_hook",
@@ -58,8 +58,11 @@ const PIECES: [&str; 10] = [
     "13expect_failed",
     "18handle_alloc_error",
     "17capacity_overflow",
-    "_fail17h",
 ];
+
+/// Begins of mangled names of the libraries of Rust with functions such as
+/// `core::slice::index::slice_start_index_len_fail`.
+const WITH_FAILURES: [&str; 3] = ["_ZN4core", "_ZN5alloc", "_ZN3std"];
 
 /// Returns whether a function of this name (as in the symbol table) never returns. Called for all
 /// names of a library; most of them are mangled and do not match.
@@ -69,7 +72,10 @@ pub(crate) fn never_returns(symbol: &str) -> bool {
         return EXACT.contains(&name)
             || is_libstdcxx_throw(name)
             || is_rust(name)
-                && (is_core_panic(name) || PIECES.iter().any(|piece| name.contains(piece)));
+                && (is_core_panic(name)
+                    || PIECES.iter().any(|piece| name.contains(piece))
+                    || WITH_FAILURES.iter().any(|begin| name.starts_with(begin))
+                        && name.contains("_fail17h"));
     }
     let plain = name.trim_start_matches('_');
     NAMES.contains(&plain) || EXACT.contains(&name)
@@ -117,14 +123,23 @@ mod tests {
             "_ZN4core9panicking9panic_fmt17h0123456789abcdefE",
             "_ZN4core6option13unwrap_failed17h0123456789abcdefE",
             "_ZN3std9panicking11begin_panic17h0123456789abcdefE.llvm.123",
+            "_ZN4core5slice5index26slice_start_index_len_fail17h0123456789abcdefE",
             "_RNvNtCs1_3std7process4exit",
             "_ZSt9terminatev",
         ] {
             assert!(never_returns(name), "{name}");
         }
-        for name in
-            ["main", "exit_group_of_mine", "atexit", "aborted", "panic", "", "_", "_ZN3abcC1Ev"]
-        {
+        for name in [
+            "main",
+            "exit_group_of_mine",
+            "atexit",
+            "aborted",
+            "panic",
+            "",
+            "_",
+            "_ZN3abcC1Ev",
+            "_ZN4demo8may_fail17h0123456789abcdefE",
+        ] {
             assert!(!never_returns(name), "{name}");
         }
     }
