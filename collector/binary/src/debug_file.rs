@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -70,7 +71,12 @@ pub(super) fn find<'d, R: ReadRef<'d>>(
         let inside = folder.strip_prefix("/").unwrap_or(folder);
         candidates.extend(folders.iter().map(|root| root.join(inside).join(name)));
     }
-    candidates.into_iter().find_map(|path| {
+    // A link may have the name of the module itself, for a file of that name in another folder.
+    let is_module = |candidate: &Path| {
+        let file = |path: &Path| Some((path.metadata().ok()?.dev(), path.metadata().ok()?.ino()));
+        file(candidate).is_some_and(|it| file(path) == Some(it))
+    };
+    candidates.into_iter().filter(|candidate| !is_module(candidate)).find_map(|path| {
         let source = Source::open(&path)?;
         belongs(&source, build_id, link.map(|(_, checksum)| checksum))
             .then_some(DebugFile { path, source })

@@ -208,6 +208,14 @@ fn all_forms_of_debug_information_agree() {
             let link = format!("--add-gnu-debuglink={}", debug.display());
             objcopy(&["--strip-all", &link], &plain, &path);
             check(&path, &[], "debug link");
+            // A file of the module's own name in another folder.
+            let named = Folder::new();
+            std::fs::create_dir(named.0.join(".debug")).unwrap();
+            let of_same_name = named.0.join(".debug/subject");
+            std::fs::copy(&debug, &of_same_name).unwrap();
+            let link = format!("--add-gnu-debuglink={}", of_same_name.display());
+            objcopy(&["--strip-all", &link], &plain, &named.0.join("subject"));
+            check(&named.0.join("subject"), &[], "debug link with the module's name");
             let by_id = folder.0.join("debug/.build-id");
             let id = super::super::binary::facts(&Source::open(&path).unwrap());
             let id = super::super::debug_file::hexadecimal(&id.unwrap().build_id);
