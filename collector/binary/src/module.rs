@@ -286,10 +286,17 @@ impl Module {
         };
         let Some(source) = Source::open(&self.path) else { return };
         let cache = source.cache();
-        let debug_file = Headers::parse(&cache)
-            .and_then(|it| debug_file::find(&it, &self.path, &source, &options.debug_folders));
+        let headers = Headers::parse(&cache);
+        let debug_file = headers
+            .as_ref()
+            .and_then(|it| debug_file::find(it, &self.path, &source, &options.debug_folders));
         self.has_debug = Some(debug_file.is_some());
-        let debug = debug_file.map_or_else(String::new, |file| file.identity());
+        // A stripped program has the build-id of the whole one, but not its names.
+        let has_symbols = headers.is_some_and(|it| it.has(".symtab"));
+        let debug = match debug_file {
+            Some(file) => file.identity(),
+            None => String::from(if has_symbols { "symbols" } else { "" }),
+        };
         let known = cache::read(&cache::path(folder, &self.build_id), &debug, strings);
         known.functions.into_iter().for_each(|function| self.add(function));
         (self.lines, self.symbols) = (known.lines, known.symbols);

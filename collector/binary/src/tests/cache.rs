@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::super::cache::path;
 use super::super::{Address, Options, SourcePosition, Structures, binary};
-use super::compiled::{Folder, compile};
+use super::compiled::{self, Folder, compile};
 use crate::symbols::{Source, Table};
 
 struct Subject {
@@ -79,6 +79,29 @@ fn cached_results_equal_the_original_ones() {
     let (third, saved) = subject.places();
     assert_eq!(saved, 1, "made anew");
     assert_eq!(text(&first), text(&third));
+}
+
+/// Stripping leaves the build-id as it is.
+#[test]
+fn a_program_that_is_no_longer_stripped_has_names() {
+    let folder = Folder::new();
+    let flags = ["-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,--build-id"];
+    let path = compile(&folder, "gcc", &flags, &["loops.c"]);
+    let whole = fs::read(&path).unwrap();
+    let build_id = binary::facts(&Source::open(&path).unwrap()).unwrap().build_id;
+    let nested = compiled::Subject::new(&path).range("nested").start;
+    let name = || {
+        let cache = Some(folder.0.join("cache"));
+        let mut structures = Structures::new(Options { debug_folders: vec![], cache });
+        let module = structures.module(path.clone(), build_id.clone());
+        let function = structures.function(module, Address::Leaf(nested)).unwrap();
+        (function.name.as_deref().map(str::to_owned), structures.save())
+    };
+    assert!(Command::new("strip").arg(&path).status().unwrap().success());
+    assert_eq!(name(), (None, 1));
+    fs::write(&path, whole).unwrap();
+    assert_eq!(name(), (Some("nested".to_owned()), 1));
+    assert_eq!(name(), (Some("nested".to_owned()), 0));
 }
 
 #[test]
