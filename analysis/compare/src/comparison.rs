@@ -166,6 +166,9 @@ pub struct WholeExcess {
     pub ensemble: f64,
     /// Core seconds of the last set-up beyond the expectation.
     pub seconds: f64,
+    /// Core seconds of the last set-up: ranks x elapsed time, or, if that is more, the time of all
+    /// threads. Fractions refer to them.
+    pub core_s: f64,
     /// The fraction by class.
     pub by_class: BTreeMap<TimeClass, f64>,
 }

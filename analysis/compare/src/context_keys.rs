@@ -123,16 +123,17 @@ impl ContextKeys {
         let sorted: Vec<LoopList> = lists.iter().map(LoopList::sorted).collect();
         let Some(reference) = sorted.iter().max_by_key(|list| list.loops.len()) else { return };
         let positions = reference.positions();
-        for (run, list) in sorted.iter().enumerate() {
+        let shown = || sorted.iter().enumerate().filter(|(_, list)| !list.loops.is_empty());
+        let can_match = |list: &LoopList| {
+            list.by_line == reference.by_line || list.loops.len() == reference.loops.len()
+        };
+        if !shown().all(|(_, list)| can_match(list)) {
+            // Lines and offsets cannot be matched: the time of the loops counts to their procedure
+            // in all runs.
+            return;
+        }
+        for (run, list) in shown() {
             let comparable = list.by_line == reference.by_line;
-            if list.loops.is_empty() {
-                continue;
-            }
-            if !comparable && list.loops.len() != reference.loops.len() {
-                // Lines and offsets cannot be matched: the time of the loops counts to their
-                // procedure in all runs.
-                return;
-            }
             let matched: Vec<Option<usize>> = if comparable {
                 align(&positions, &list.positions())
             } else {

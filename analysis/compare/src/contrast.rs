@@ -64,7 +64,14 @@ pub fn compare(runs: &[Experiment], options: &Options) -> Result<Comparison, Com
         decide(options.expect.as_ref(), &setups, runs).map_err(CompareError::Expectation)?;
     let keys = ContextKeys::new(runs);
     let tree = MergedTree::new(runs, &setups, &keys);
-    let contrast = Contrast { runs, setups: &setups, expectation: &expectation, tree: &tree };
+    let core_s = |setup: &Setup| mean(setup.runs.iter().map(|run| runs[*run].core_s()));
+    let contrast = Contrast {
+        runs,
+        setups: &setups,
+        expectation: &expectation,
+        tree: &tree,
+        core_s: setups.iter().map(core_s).collect(),
+    };
     let parts = contrast.parts(&keys);
     let contexts: Vec<Context> = parts.all.iter().map(|part| contrast.context(part)).collect();
     let excess = contrast.whole_excess();
@@ -96,6 +103,8 @@ struct Contrast<'c> {
     setups: &'c [Setup],
     expectation: &'c Expectation,
     tree: &'c MergedTree,
+    /// Core time of each set-up in seconds, the mean over its runs.
+    core_s: Vec<f64>,
 }
 
 /// Parts of the tree that the comparison reports.
@@ -113,13 +122,8 @@ impl Contrast<'_> {
         self.setups.len() - 1
     }
 
-    /// Returns p T_p of a set-up, the mean over its runs.
-    fn run_s(&self, setup: usize) -> f64 {
-        mean(self.setups[setup].runs.iter().map(|run| self.runs[*run].run_s()))
-    }
-
     fn cost(&self, setup: usize, total_s: f64) -> Cost {
-        Cost { total_s, run_s: self.run_s(setup), factor: self.expectation.factors[setup] }
+        Cost { total_s, run_s: self.core_s[setup], factor: self.expectation.factors[setup] }
     }
 
     /// Returns the excess of a time by set-up, the last set-up against the first.
@@ -132,9 +136,8 @@ impl Contrast<'_> {
         let tree = self.tree;
         let excess = |context: ContextId| self.excess(|setup| tree.total_s(setup, context));
         let of_excess = parts(tree, keys, 1, |_, context| excess(context), MIN_EXCESS_FRACTION);
-        let runs_s: Vec<f64> = (0..self.setups.len()).map(|setup| self.run_s(setup)).collect();
-        let time = |setup: usize, context| tree.total_s(setup, context) / runs_s[setup];
-        let of_time = parts(tree, keys, runs_s.len(), time, MIN_CONTEXT_FRACTION);
+        let time = |setup: usize, context| tree.total_s(setup, context) / self.core_s[setup];
+        let of_time = parts(tree, keys, self.setups.len(), time, MIN_CONTEXT_FRACTION);
         let raise = |parts| raised(parts, tree, keys, self.runs);
         let (of_excess, of_time) = (raise(of_excess), raise(of_time));
         let mut found = Parts { all: of_excess, of_excess: Vec::new(), of_time: Vec::new() };
@@ -205,7 +208,7 @@ impl Contrast<'_> {
             let value_s = total_s[setup] / divisor;
             let measured_s = deviation(&of_runs).unwrap_or(0.0) / (of_runs.len() as f64).sqrt();
             let relative_s = measured_s.max(ASSUMED_NOISE_FRACTION * value_s);
-            let noise_s = relative_s.hypot(GROWTH_NOISE_FRACTION * self.run_s(setup) / divisor);
+            let noise_s = relative_s.hypot(GROWTH_NOISE_FRACTION * self.core_s[setup] / divisor);
             Point { ranks, value_s, noise_s: noise_s.max(1e-12) }
         };
         let points: Vec<Point> = (0..self.setups.len()).map(point).collect();
@@ -231,7 +234,8 @@ impl Contrast<'_> {
         WholeExcess {
             fraction,
             ensemble: ensemble(&costs).unwrap_or(0.0),
-            seconds: fraction * self.run_s(self.last()),
+            seconds: fraction * self.core_s[self.last()],
+            core_s: self.core_s[self.last()],
             by_class: self.by_class(whole),
         }
     }
@@ -260,7 +264,7 @@ impl Contrast<'_> {
                 context: index as u32,
                 class,
                 excess,
-                seconds: excess * self.run_s(self.last()),
+                seconds: excess * self.core_s[self.last()],
                 share,
                 sentence: String::new(),
                 caused_by,
@@ -277,7 +281,10 @@ impl Contrast<'_> {
         let run = *self.setups[self.last()].runs.last()?;
         let places = &self.tree.losses[run];
         let shows_here = |symptom: &Option<ContextId>| {
-            symptom.is_some_and(|symptom| self.tree.path(symptom).contains(&part.top))
+            symptom.is_some_and(|symptom| {
+                let path = self.tree.path(symptom);
+                path.contains(&part.top) && !path.iter().any(|it| part.without.contains(it))
+            })
         };
         let found = places.iter().position(|(symptom, _)| shows_here(symptom))?;
         let loss = &self.runs[run].losses[found];
@@ -308,6 +315,7 @@ impl Contrast<'_> {
             setup.runs.iter().map(|run| value(*run)).collect()
         };
         let elapsed = |run: usize| self.runs[run].elapsed_s;
+        let core = |run: usize| self.runs[run].core_s() / f64::from(self.runs[run].ranks);
         let mut samples = vec![Sample {
             context: None,
             name: "elapsed time".into(),
@@ -332,8 +340,10 @@ impl Contrast<'_> {
             iteration_deviation: both().filter_map(|run| run.iteration_deviation).reduce(f64::max),
             period_s: both().map(|run| run.period_s).fold(0.0, f64::max),
             ranks: f64::from(before.ranks),
+            core_before_s: per_run(before, &core),
+            core_after_s: per_run(after, &core),
         };
-        regression(&samples, within)
+        regression(&samples, &within)
     }
 }
 

@@ -70,9 +70,8 @@ fn of_scaling(comparison: &Comparison) -> Verdict {
         ExpectationKind::Same => "equal time",
         ExpectationKind::Work => "the given amount of work",
     };
-    let run_s = comparison.scaling.last().map_or(0.0, |row| row.elapsed_s * f64::from(row.ranks));
-    let expected_s = seconds(run_s - comparison.excess.seconds);
-    let (run_s, size) = (seconds(run_s), ranks(last.ranks));
+    let expected_s = seconds(comparison.excess.core_s - comparison.excess.seconds);
+    let (run_s, size) = (seconds(comparison.excess.core_s), ranks(last.ranks));
     let from = format!("{expectation} from {}", ranks(first.ranks));
     let headline = match kind {
         VerdictKind::ScalingLoss => format!(
@@ -194,7 +193,7 @@ pub fn sentence(
             format!("waiting in {name}, {}", per_rank(context, setups))
         }
         TimeClass::Waiting => format!(
-            "waiting for a core, a lock or a resource in {name}, {}",
+            "waiting for other ranks, a core, a lock or a resource in {name}, {}",
             per_rank(context, setups)
         ),
         TimeClass::Communication => {
@@ -240,7 +239,8 @@ fn work(name: &str, context: &Context, expectation: &Expectation, setups: &[Setu
         (ends(&context.total_s), ends(&context.mean_s));
     let per_rank = per_rank(context, setups);
     let growth = match &context.growth {
-        Some(growth) if growth.decided && !growth.term.is_constant() => {
+        // No term falls: a negative factor says how the work shrinks only for the sizes measured.
+        Some(growth) if growth.decided && !growth.term.is_constant() && growth.c1_s > 0.0 => {
             let what = if growth.quantity == "total_s" { "in all" } else { "on each rank" };
             format!("; {what} it grows like {}", growth.model)
         }

@@ -155,6 +155,13 @@ impl Experiment {
         f64::from(self.ranks) * self.elapsed_s
     }
 
+    /// Returns the core time in seconds, to which the times of the tree are compared: p T_p, or, if
+    /// that is more, the time of all contexts, which is summed over threads.
+    pub fn core_s(&self) -> f64 {
+        let of_contexts: f64 = self.nodes_of_tree.iter().flat_map(|node| node.own_s).sum();
+        self.run_s().max(of_contexts)
+    }
+
     /// Returns the name of the executable without folders.
     pub fn program(&self) -> &str {
         base_name(&self.executable)

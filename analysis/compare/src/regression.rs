@@ -34,7 +34,7 @@ pub struct Sample {
 }
 
 /// Replacement for repetitions if each version has one run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WithinRuns {
     /// Relative deviation of iterations: what disturbs runs also disturbs iterations. `None`
     /// without iterations.
@@ -43,6 +43,10 @@ pub struct WithinRuns {
     pub period_s: f64,
     /// Ranks.
     pub ranks: f64,
+    /// Core seconds per rank in each run of the first version.
+    pub core_before_s: Vec<f64>,
+    /// Core seconds per rank in each run of the second version.
+    pub core_after_s: Vec<f64>,
 }
 
 /// Comparison of two versions.
@@ -85,7 +89,8 @@ pub struct Difference {
     pub after_s: f64,
     /// Relative change; `None` if the first version took no time.
     pub change: Option<f64>,
-    /// The change as a fraction of the first version's elapsed time.
+    /// The change as a fraction of the first version's elapsed time, or, for a context, of its core
+    /// time per rank.
     pub run_change: f64,
     /// Standard error of the change, as a fraction of the mean of both.
     pub error: f64,
@@ -96,11 +101,12 @@ pub struct Difference {
 }
 
 /// Compares samples; the first is the elapsed time. `None` without samples or without time.
-pub fn regression(samples: &[Sample], within: WithinRuns) -> Option<Regression> {
+pub fn regression(samples: &[Sample], within: &WithinRuns) -> Option<Regression> {
     let elapsed = samples.first()?;
     let counts = [elapsed.before_s.len(), elapsed.after_s.len()];
-    let run_s = mean(elapsed.before_s.iter().copied());
-    let usable = counts[0] > 0 && counts[1] > 0 && run_s > 0.0;
+    let elapsed_s = mean(elapsed.before_s.iter().copied());
+    let core_s = mean(within.core_before_s.iter().copied());
+    let usable = counts[0] > 0 && counts[1] > 0 && elapsed_s > 0.0;
     let noise = match (counts, within.iteration_deviation) {
         ([1, 1], Some(_)) => NoiseSource::Iterations,
         ([1, 1], None) => NoiseSource::Assumed,
@@ -115,6 +121,7 @@ pub fn regression(samples: &[Sample], within: WithinRuns) -> Option<Regression> 
         .map(|(index, sample)| {
             let scale = 1.0 / counts[0] as f64 + 1.0 / counts[1] as f64;
             let error = (variances.moderated(index) * scale).sqrt();
+            let run_s = if sample.context.is_some() { core_s } else { elapsed_s };
             let mut difference = difference(sample, error, variances.freedom, run_s);
             let worth = difference.run_change.abs() >= MIN_CHANGE_FRACTION;
             let visible = noise == NoiseSource::Repetitions
@@ -167,7 +174,7 @@ struct Variances {
 }
 
 impl Variances {
-    fn new(samples: &[Sample], within: WithinRuns, counts: [usize; 2]) -> Self {
+    fn new(samples: &[Sample], within: &WithinRuns, counts: [usize; 2]) -> Self {
         let own_freedom = (counts[0] + counts[1]) as f64 - 2.0;
         if own_freedom < 1.0 {
             return Self::within_runs(samples, within);
@@ -187,14 +194,14 @@ impl Variances {
 
     /// Returns variances from single runs: the deviation of their iterations plus the binomial
     /// variance of the number of samples in a context. The elapsed time is not sampled.
-    fn within_runs(samples: &[Sample], within: WithinRuns) -> Self {
+    fn within_runs(samples: &[Sample], within: &WithinRuns) -> Self {
         let deviation = within.iteration_deviation.unwrap_or(0.0).max(ASSUMED_NOISE_FRACTION / 2.0);
-        let time_s = |sample: &Sample| {
-            mean(sample.before_s.iter().chain(&sample.after_s).copied()) * within.ranks
+        let time_s = |before_s: &[f64], after_s: &[f64]| {
+            mean(before_s.iter().chain(after_s).copied()) * within.ranks
         };
-        let run_s = samples.first().map_or(0.0, time_s);
+        let run_s = time_s(&within.core_before_s, &within.core_after_s);
         let of_sample = |sample: &Sample| {
-            let total_s = time_s(sample);
+            let total_s = time_s(&sample.before_s, &sample.after_s);
             let others = (1.0 - total_s / run_s).clamp(0.0, 1.0);
             let sampling = match sample.context {
                 None => 0.0,
@@ -290,8 +297,18 @@ fn inverse_trigamma(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const WITHIN: WithinRuns =
-        WithinRuns { iteration_deviation: Some(0.002), period_s: 0.004, ranks: 2.0 };
+    /// Compares runs of two ranks with one thread each.
+    fn regression(samples: &[Sample]) -> Option<Regression> {
+        let elapsed = samples.first();
+        let within = WithinRuns {
+            iteration_deviation: Some(0.002),
+            period_s: 0.004,
+            ranks: 2.0,
+            core_before_s: elapsed.map_or_else(Vec::new, |it| it.before_s.clone()),
+            core_after_s: elapsed.map_or_else(Vec::new, |it| it.after_s.clone()),
+        };
+        super::regression(samples, &within)
+    }
 
     fn sample(context: Option<u32>, before_s: &[f64], after_s: &[f64]) -> Sample {
         let name = context.map_or("elapsed".into(), |it| format!("part_{it}"));
@@ -333,7 +350,7 @@ mod tests {
             let seed = part as usize;
             sample(Some(part), &times(seed, 1.0), &times(seed + 1, factor))
         }));
-        let found = regression(&samples, WITHIN).expect("two versions");
+        let found = regression(&samples).expect("two versions");
         let named: Vec<&str> =
             found.contexts.iter().filter(|it| it.significant).map(|it| it.name.as_str()).collect();
         assert_eq!(named, ["part_3"]);
@@ -345,14 +362,14 @@ mod tests {
     fn single_runs_show_only_what_their_iterations_cannot_hide() {
         let found = |after_s: f64| {
             let samples = [sample(None, &[10.0], &[after_s])];
-            regression(&samples, WITHIN).expect("two runs").elapsed.significant
+            regression(&samples).expect("two runs").elapsed.significant
         };
         assert!(!found(10.02) && !found(10.25) && found(11.0) && found(9.0));
     }
 
     #[test]
     fn nothing_is_compared_without_time() {
-        assert_eq!(regression(&[], WITHIN), None);
-        assert_eq!(regression(&[sample(None, &[0.0], &[0.0])], WITHIN), None);
+        assert_eq!(regression(&[]), None);
+        assert_eq!(regression(&[sample(None, &[0.0], &[0.0])]), None);
     }
 }

@@ -2,9 +2,9 @@
 
 use plimsoll_compare::comparison::{Comparison, Context};
 use plimsoll_compare::computation_counts::ComputationCounts;
-use plimsoll_compare::experiment::{ExperimentFrame, ExperimentNode};
+use plimsoll_compare::experiment::{ExperimentFrame, ExperimentLoss, ExperimentNode};
 use plimsoll_compare::{Expect, Experiment, Options, compare};
-use plimsoll_summary::{Efficiency, FrameKind};
+use plimsoll_summary::{Efficiency, FrameKind, LossKind};
 
 /// Call path with its time on all ranks. Frames are separated by blanks: `loop:solve:12` is a loop
 /// of solve at line 12, `loop:solve:+48` one without lines, `inlined:dot` inlined, `libm.so.6:exp`
@@ -127,6 +127,74 @@ fn loops_of_moved_lines_are_the_same() {
     let comparison = compared(one, other);
     assert_matched(&comparison, "main", [4.0, 5.0]);
     assert_matched(&comparison, "main", [2.0, 4.0]);
+}
+
+/// Whichever build shows more loops: without lines in both, they cannot be matched.
+#[test]
+fn loops_that_cannot_be_matched_count_to_their_function_in_all_builds() {
+    let lines = [("main solve loop:solve:12", 2.0), ("main solve loop:solve:20", 2.0)];
+    let offset = [("main solve loop:solve:+48", 4.0)];
+    for (one, other) in [(&lines[..], &offset[..]), (&offset[..], &lines[..])] {
+        let comparison = compared(build("app", 1, one), build("app", 2, other));
+        assert_matched(&comparison, "solve", [4.0, 4.0]);
+        let is_loop = |it: &Context| it.path.iter().any(|frame| frame.kind == FrameKind::Loop);
+        assert!(!comparison.contexts.iter().any(is_loop), "{:#?}", comparison.contexts);
+    }
+}
+
+#[test]
+fn work_of_all_threads_is_a_part_of_the_time_of_all_threads() {
+    let mut one = build("app", 1, &[("main", 10.0), ("worker solve", 70.0)]);
+    let mut other = build("app", 4, &[("main", 16.0), ("worker solve", 112.0)]);
+    (one.elapsed_s, other.elapsed_s) = (10.0, 4.0);
+    let comparison = compared(one, other);
+    assert!((comparison.excess.fraction - 48.0 / 128.0).abs() < 1e-9, "{:?}", comparison.excess);
+    let headline = &comparison.verdict.headline;
+    let expected = "128.0 s of core time, where strong scaling from 1 rank expects 80.0 s.";
+    assert!(headline.contains(expected), "{headline}");
+}
+
+#[test]
+fn work_that_shrinks_does_not_grow() {
+    let runs: Vec<Experiment> = [(1, 10.0), (2, 9.5), (4, 9.0), (8, 8.5), (16, 8.0)]
+        .map(|(ranks, total_s)| build("app", ranks, &[("main work", total_s)]))
+        .into();
+    let options = Options { expect: Some(Expect::Strong), fail_above: None };
+    let comparison = compare(&runs, &options).expect("five set-ups");
+    let growth = comparison.contexts[0].growth.as_ref().expect("five sizes");
+    assert!(growth.decided && growth.c1_s < 0.0, "{growth:?}");
+    let sentences = comparison.verdict.sentences.join(" ");
+    assert!(sentences.contains("Gained back") && !sentences.contains("grows"), "{sentences}");
+}
+
+/// The barrier's own loss has a part of its own: waiting in the rest of main has another cause.
+#[test]
+fn causes_are_those_of_losses_in_the_part() {
+    let made = |ranks, waiting_s: f64| {
+        let mut run = build(
+            "app",
+            ranks,
+            &[("main work", 10.0), ("main MPI_Barrier", 0.0), ("main MPI_Reduce", 0.0)],
+        );
+        (run.nodes_of_tree[0].own_s[1], run.nodes_of_tree[2].own_s[1]) = (waiting_s, waiting_s);
+        run.elapsed_s = (10.0 + 2.0 * waiting_s) / f64::from(ranks);
+        run.losses = vec![ExperimentLoss {
+            kind: LossKind::LoadImbalance,
+            severity: 0.1,
+            seconds: 1.0,
+            symptom: 2,
+            cause: Some(1),
+            slow_ranks: "0".into(),
+        }];
+        run
+    };
+    let comparison = compared(made(1, 0.0), made(2, 2.0));
+    let causes: Vec<(&str, bool)> = comparison
+        .findings
+        .iter()
+        .map(|it| (&*comparison.contexts[it.context as usize].name, it.caused_by.is_some()))
+        .collect();
+    assert_eq!(causes, [("main", false), ("MPI_Barrier in main", true)]);
 }
 
 #[test]

@@ -122,6 +122,22 @@ fn flagged_of_200(mut pair: impl FnMut() -> Comparison) -> usize {
     (0..200).filter(|_| is_flagged(&pair())).count()
 }
 
+/// Ten functions take 8 s each on all threads of two ranks, and one of them then 8.8 s: 1 % more.
+#[test]
+fn changes_are_parts_of_the_time_of_all_threads() {
+    let made = |last_s: f64| Times {
+        elapsed_s: 10.0,
+        contexts_s: (0..10)
+            .map(|part| (format!("part_{part}"), if part == 9 { last_s } else { 8.0 }))
+            .collect(),
+        iteration_deviation: 0.001,
+    };
+    let comparison = compared(&[made(8.0)], &[made(8.8)]);
+    let regression = comparison.regression.expect("two versions");
+    assert_eq!(regression.contexts[0].name, "part_9");
+    assert!((regression.contexts[0].run_change - 0.01).abs() < 1e-9, "{regression:?}");
+}
+
 #[test]
 fn equal_versions_on_a_quiet_machine_raise_no_alarm() {
     let mut random = fastrand::Rng::with_seed(1);
