@@ -327,11 +327,13 @@ fn lanes(
 }
 
 fn mean_lane(summary: &Summary) -> Lane {
-    let (name, ranks) = match summary.run.ranks {
-        0 | 1 => ("rank 0".into(), "0".into()),
-        ranks => (format!("mean of ranks 0-{}", ranks - 1), format!("0-{}", ranks - 1)),
+    let of_nodes = summary.run.nodes.iter().filter_map(|node| node.ranks.parse().ok());
+    let ranks = of_nodes.fold(RankSet::default(), |all, it| all.union(&it));
+    let name = match ranks.len() {
+        0 | 1 => format!("rank {}", ranks.first().unwrap_or_default()),
+        _ => format!("mean of ranks {ranks}"),
     };
-    Lane { name, rank: None, ranks }
+    Lane { name, rank: None, ranks: ranks.to_string() }
 }
 
 fn export_frame(frame: &Frame) -> ExportFrame {

@@ -7,7 +7,7 @@ use std::io::Write;
 use plimsoll_export::RankRows;
 use plimsoll_summary::npz::{self, Array};
 use plimsoll_summary::{
-    Frame, FrameKind, Label, Metric, RankCluster, SideFile, Summary, Tree, TreeNode,
+    Frame, FrameKind, Label, Metric, NodeOfRun, RankCluster, SideFile, Summary, Tree, TreeNode,
 };
 
 use crate::summaries;
@@ -78,6 +78,8 @@ pub fn run(ranks: u32, contexts: u32) -> Run {
     }
     let mut summary = summaries::balanced();
     summary.run.ranks = ranks;
+    summary.run.nodes =
+        vec![NodeOfRun { host: "node".into(), ranks: format!("0-{}", ranks - 1), cores: ranks }];
     summary.per_rank = SideFile { file: Some("x.plimsoll.npz".into()) };
     summary.timeline = SideFile { file: Some("x.plimsoll.timeline".into()) };
     summary.clusters = clusters(ranks);
