@@ -56,13 +56,19 @@ function number(value: number | null): string {
   return Number.isInteger(value) ? count(value) : value.toPrecision(4);
 }
 
+/** Minimum of a time over all ranks: 0 if one lacks the context. */
+export function leastTime(contexts: Contexts, node: number, metric: string, ranks: number) {
+  const having = contexts.value(`${metric}.ranks`, node);
+  return having !== null && having < ranks ? 0 : contexts.value(`${metric}.min_observed_s`, node);
+}
+
 /** Inclusive and exclusive time over the ranks. */
 function times(job: Job, contexts: Contexts, node: number): HTMLElement {
   const ranks = job.summary.run.ranks;
   const column = (metric: string) => {
     const value = (name: string) => contexts.value(`${metric}.${name}`, node);
     const [mean, observed, having] = [value("mean_s"), value("min_observed_s"), value("ranks")];
-    const least = having !== null && having < ranks ? 0 : observed;
+    const least = leastTime(contexts, node, metric, ranks);
     const elapsed = job.summary.run.elapsed_s;
     return [
       seconds(mean), elapsed > 0 && mean !== null ? percent(mean / elapsed) : "unknown",

@@ -2,6 +2,7 @@
 
 import { biclustersPanel } from "./biclusters_view";
 import { type RankTimes, readRankFile } from "./blocks";
+import { leastTime } from "./context_details";
 import type { Contexts } from "./contexts";
 import { type Child, fill, h, table } from "./dom";
 import { count, counted, each, frameName, lossName, percent, ranks as rankWords, seconds, size } from "./format";
@@ -67,7 +68,7 @@ function scatter(job: Job, contexts: Contexts, times: RankTimes | null): Child[]
         `${count(times.of)} only, not these.`
       : `The times of single ranks are not in this page. ${job.missing.ranks ?? ""}`;
     parts.push(h("p", { class: "missing" }, reason), chooser(job));
-    parts.push(bounds(contexts, wanted));
+    parts.push(bounds(contexts, wanted, of));
     return parts;
   }
   const numbers: number[] = [];
@@ -160,12 +161,12 @@ function extremes(
 }
 
 /** What is known of a context without the times of single ranks. */
-function bounds(contexts: Contexts, wanted: number[]): HTMLElement {
+function bounds(contexts: Contexts, wanted: number[], ranks: number): HTMLElement {
   return table("Inclusive time over all ranks", ["Context", "Mean", "Least", "Most"],
     wanted.map((node) => [
       frameName(contexts.frame(node)),
       seconds(contexts.value("inclusive.mean_s", node)),
-      seconds(contexts.value("inclusive.min_observed_s", node)),
+      seconds(leastTime(contexts, node, "inclusive", ranks)),
       seconds(contexts.value("inclusive.max_s", node)),
     ]));
 }

@@ -19,8 +19,9 @@ const PARTS: [keyof Omit<ThreadShare, "number">, string][] = [
 /** The panel of the regions; nothing without OpenMP. */
 export function regionsPanel(job: Job, contexts: Contexts): Child {
   const { openmp } = job.summary;
-  if (!openmp || openmp.runtime === null) return null;
+  if (!openmp) return null;
   const { regions, tasks, runtime, unmeasured } = openmp;
+  if (regions.length === 0 && tasks.length === 0 && unmeasured === 0) return null;
   const chosen = Math.min(job.address.region ?? 0, regions.length - 1);
   return h("section", { class: "panel regions" },
     h("h2", {}, "Parallel regions"),

@@ -5,7 +5,7 @@ import { bytes, count, each, percent, seconds, words } from "./format";
 import type { Job } from "./job";
 import { populationPanel } from "./population_view";
 import { chart, palette } from "./series_chart";
-import type { Clocks, Summary } from "./summary";
+import type { Clocks, Run, Summary } from "./summary";
 
 export async function showRun(job: Job, place: HTMLElement): Promise<void> {
   const { summary } = job;
@@ -89,7 +89,7 @@ function clocks({ clocks, run }: Summary): Child[] {
     : `Aligned by ${words(method)} to rank ${reference}; ` +
       `${residual_us === null ? "an unknown time" : seconds(residual_us * 1e-6)} is left unexplained.`);
   if (offsets_us.length < 2) return [said];
-  return [said, clockChart(clocks, run.ranks), h("p", { class: "aside" },
+  return [said, clockChart(clocks, run.nodes), h("p", { class: "aside" },
     `Drift: ${extent(drift_ppm)} parts per million.`)];
 }
 
@@ -99,18 +99,20 @@ function extent(values: number[]): string {
   return values.length === 0 ? "unknown" : `${least.toPrecision(3)} to ${most.toPrecision(3)}`;
 }
 
-function clockChart({ offsets_us }: Clocks, ranks: number): HTMLElement {
+function clockChart({ offsets_us }: Clocks, nodes: Run["nodes"]): HTMLElement {
   let least = 0;
   for (const offset of offsets_us) least = Math.min(least, offset);
   const heights = offsets_us.map((offset) => (offset - least) * 1e-6);
   let most = 0;
   for (const value of heights) most = Math.max(most, value);
   const numbers: number[] = [];
-  each(`0-${Math.max(ranks, offsets_us.length) - 1}`, offsets_us.length, (rank) => numbers.push(rank));
+  for (const { ranks } of nodes) each(ranks, offsets_us.length, (rank) => numbers.push(rank));
+  numbers.sort((one, other) => one - other);
+  const [first, last] = [numbers[0] ?? 0, numbers[numbers.length - 1] ?? 0];
   return chart({
     label: "Offset of the ranks' clocks",
     height: 160,
-    xRange: [0, Math.max(numbers.length - 1, 1)],
+    xRange: [first, Math.max(last, first + 1)],
     yMax: most * 1.08 || 1e-6,
     xText: count,
     xWhole: true,

@@ -374,5 +374,6 @@ export interface Summary {
   timeline: { file: string | null };
   per_rank: { file: string | null };
   communication?: { matrix?: Matrix | null } | null;
+  thresholds?: Record<string, number>;
   notes?: string[];
 }

@@ -58,6 +58,11 @@ function gist(summary: Summary): string {
   if (run.elapsed_s < 25e-6 * run.period_us.asked) {
     return `The run of ${elapsed} is too short to find losses in; let it last a second or more.`;
   }
+  const { parallel } = summary.efficiency;
+  if (parallel !== null && parallel < (summary.thresholds?.min_efficiency ?? 0)) {
+    return `No single loss is large, but the ranks compute only ${percent(parallel)} of ` +
+      `${elapsed}. The view Contexts shows where they wait.`;
+  }
   return `No loss found in ${elapsed}.`;
 }
 
