@@ -193,5 +193,5 @@ fn every_construct_gives_the_same_results() {
 fn without_openmp_nothing_is_redirected() {
     needs!(Mpi::OpenMpi);
     let job = job(1, 2, "static").variable("PLIMSOLL_OPENMP", "off").run().succeeded();
-    assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());
+    assert!(job.summary().has_no_openmp(), "{}", job.text());
 }

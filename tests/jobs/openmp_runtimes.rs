@@ -201,7 +201,7 @@ fn the_runtime_is_left_to_another_tool() {
         let is_it = |line: &&String| line.contains("has another tool");
         assert_eq!(said.iter().filter(is_it).count(), 1, "{}", job.transcript());
         let summary = job.summary();
-        assert!(summary.value().get("openmp").is_none(), "{}", job.text());
+        assert!(summary.has_no_openmp(), "{}", job.text());
         // The tool receives return addresses of calls, which must not be those of marks.
         let reason = summary.text("/collection/marks/off_reason");
         assert!(reason.contains("another tool"), "{reason}");
@@ -212,7 +212,7 @@ fn the_runtime_is_left_to_another_tool() {
     let reason = summary.value().pointer("/collection/marks/off_reason");
     assert!(reason.is_some_and(|it| it.to_string().contains("another tool")), "{reason:?}");
     let job = job.variable("OMP_TOOL", "disabled").run().succeeded();
-    assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());
+    assert!(job.summary().has_no_openmp(), "{}", job.text());
 }
 
 #[test]
@@ -239,5 +239,5 @@ fn without_the_setting_there_is_no_tool() {
     needs!(OpenMpRuntime::Llvm);
     let job = watched("openmp_kinds", Language::C, OpenMpRuntime::Llvm, "sleep 5 5 3 static");
     let job = job.variable("PLIMSOLL_OPENMP", "off").shares_cores().run().succeeded();
-    assert!(job.summary().value().get("openmp").is_none(), "{}", job.text());
+    assert!(job.summary().has_no_openmp(), "{}", job.text());
 }

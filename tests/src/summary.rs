@@ -45,6 +45,12 @@ impl Summary {
         Self { value, per_rank }
     }
 
+    /// Returns whether no region and no task of OpenMP was measured.
+    pub fn has_no_openmp(&self) -> bool {
+        ["regions", "tasks"].iter().all(|key| self.value["openmp"][key] == serde_json::json!([]))
+            && self.value["openmp"]["unmeasured"] == 0
+    }
+
     /// Returns the times of single ranks, if there is a file of them.
     pub const fn per_rank(&self) -> Option<&PerRank> {
         self.per_rank.as_ref()
