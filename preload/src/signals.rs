@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_agent::observed_process::{self, Aside, Observed};
 use plimsoll_agent::sampler::handler_entry;
 use plimsoll_agent::timer::SIGNAL;
+use plimsoll_sys::syscalls::keep_errno;
 
 use crate::guard::guarded;
 use crate::{job, log, termination};
@@ -197,20 +198,19 @@ pub fn withdraw() {
 
 /// Writes the report, then lets the signal end the process as its default action would.
 extern "C" fn fatal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
-    // SAFETY: errno's location is valid in every thread.
-    let errno = unsafe { *libc::__errno_location() };
-    guarded("fatal signal", || termination::by_signal(signal), || ());
-    // SAFETY: the default action is restored and the signal sent again; the signal is delivered
-    // when this handler returns. A fault recurs by itself, with its own siginfo.
-    unsafe {
-        c::sigaction(signal, &default_action(), std::ptr::null_mut());
-        let sent = info.is_null() || (*info).si_code <= 0 || !is_fault(signal);
-        if sent {
-            let tid = libc::syscall(libc::SYS_gettid);
-            libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal);
+    keep_errno(|| {
+        guarded("fatal signal", || termination::by_signal(signal), || ());
+        // SAFETY: the default action is restored and the signal sent again; the signal is delivered
+        // when this handler returns. A fault recurs by itself, with its own siginfo.
+        unsafe {
+            c::sigaction(signal, &default_action(), std::ptr::null_mut());
+            let sent = info.is_null() || (*info).si_code <= 0 || !is_fault(signal);
+            if sent {
+                let tid = libc::syscall(libc::SYS_gettid);
+                libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal);
+            }
         }
-        *libc::__errno_location() = errno;
-    }
+    });
 }
 
 fn is_fault(signal: c_int) -> bool {

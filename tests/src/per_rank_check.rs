@@ -34,9 +34,12 @@ impl PerRank {
 
     fn new(bytes: Vec<u8>) -> Result<Self, String> {
         let arrays = arrays(&bytes).map_err(|error| error.to_string())?;
-        let words = |name: &str, kind: &str, shape: &[usize]| -> Result<Vec<[u8; 4]>, String> {
+        let array = |name: &str| {
             let (_, file) = arrays.iter().find(|(it, _)| it == name).ok_or(format!("no {name}"))?;
-            let (header, words) = npy(file).ok_or(format!("{name} is no array"))?;
+            npy(file).ok_or(format!("{name} is no array"))
+        };
+        let words = |name: &str, kind: &str, shape: &[usize]| -> Result<Vec<[u8; 4]>, String> {
+            let (header, words) = array(name)?;
             let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
             let expected = format!(
                 "{{'descr': '{kind}', 'fortran_order': True, 'shape': ({}), }}",
@@ -48,13 +51,8 @@ impl PerRank {
                 false => Err(format!("{name} has {} numbers: {header}", words.len())),
             }
         };
-        let listed = |name: &str| {
-            let (_, file) = arrays.iter().find(|(it, _)| it == name)?;
-            Some(npy(file)?.1.len())
-        };
         let integers = |name: &str| -> Result<Vec<u32>, String> {
-            let count = listed(name).ok_or(format!("no {name}"))?;
-            let words = words(name, "<u4", &[count])?;
+            let words = words(name, "<u4", &[array(name)?.1.len()])?;
             Ok(words.into_iter().map(u32::from_le_bytes).collect())
         };
         let (ranks, nodes, phases) = (integers("ranks")?, integers("nodes")?, integers("phases")?);

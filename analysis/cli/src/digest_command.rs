@@ -177,8 +177,9 @@ pub fn with_name(path: &Path) -> PathBuf {
 /// Suffix of the names of spool folders.
 pub const FOLDER: &str = ".plimsoll.d";
 
-fn is_spool_folder(path: &Path) -> bool {
-    path.to_string_lossy().ends_with(FOLDER)
+/// Returns whether a path has the name of a spool folder.
+pub fn is_spool_folder(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(FOLDER))
 }
 
 /// Returns the name of a spool or of a folder of spools, without its suffix.

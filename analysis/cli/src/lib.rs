@@ -95,15 +95,19 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
     text.lines().map(|part| format!("{}\n", line(part))).collect()
 }
 
+/// Lets a reader that closes the pipe cause a write error instead of ending this process.
+fn expect_closed_pipes() {
+    // SAFETY: ignoring a signal installs no handler.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+}
+
 /// Writes to standard output. Returns whether a reader is left: one that closes the pipe early
 /// (`| head`) is no error.
 ///
 /// # Errors
 /// Any other error of the output, with this exit status.
 fn print(output: &[u8], status: u8) -> Result<bool, Failure> {
-    // A reader that closes the pipe causes a write error instead of ending this process.
-    // SAFETY: ignoring a signal installs no handler.
-    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+    expect_closed_pipes();
     let mut stdout = io::stdout().lock();
     match stdout.write_all(output).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(true),

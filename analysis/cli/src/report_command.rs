@@ -6,7 +6,6 @@ use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;
 
 use clap::ArgMatches;
-use nix::sys::signal::{SigHandler, Signal, signal};
 use plimsoll_sys::own_files::open_regular;
 
 use crate::export::{export, export_iterations, lane_choice};
@@ -40,9 +39,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     }
     let json = read(file).map_err(|source| failure(&Error::Read { path: file.into(), source }))?;
     let summary = Summary::from_json(&json).map_err(|error| failed_at(file, &error))?;
-    // A reader that closes the pipe causes a write error instead of ending this process.
-    // SAFETY: ignoring a signal installs no handler.
-    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+    crate::expect_closed_pipes();
     let (written, place) = match output {
         Some(path) => (write_file(&view, &summary, file, path), path),
         None => {

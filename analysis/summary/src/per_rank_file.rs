@@ -24,8 +24,10 @@ pub const CALLS: &str = "calls";
 pub const RANKS: &str = "ranks";
 /// Array of the contexts, as ascending indices into the nodes of the summary's tree.
 pub const NODES: &str = "nodes";
-/// Array of the phases, as ids of the summary's phases; its name begins those of their quantities.
+/// Array of the phases, as ids of the summary's phases.
 pub const PHASES: &str = "phases";
+/// Begin of the name of [`PHASES`] and of the arrays of phases' quantities.
+const OF_PHASES: &str = "phase";
 
 /// The values of single ranks in a file. They are read when they are asked for.
 #[derive(Debug)]
@@ -57,7 +59,7 @@ impl RankTable {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its lists are not sorted"));
         }
         let is_quantity =
-            |name: &&str| ![RANKS, NODES].contains(name) && !name.starts_with("phase");
+            |name: &&str| ![RANKS, NODES].contains(name) && !name.starts_with(OF_PHASES);
         let quantities: Vec<String> =
             arrays.names().filter(is_quantity).map(str::to_owned).collect();
         let shape = [nodes.len(), listed.len()];

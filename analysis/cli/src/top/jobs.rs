@@ -12,7 +12,7 @@ use plimsoll_summary::error::{Error, reason};
 use plimsoll_summary::printable::path as shown;
 
 use crate::Failure;
-use crate::digest_command::{FOLDER, failure, with_name};
+use crate::digest_command::{FOLDER, failure, is_spool_folder, with_name};
 
 /// Suffixes of reports after the name of their run's folder.
 const REPORTS: [&str; 3] = [".plimsoll.json", ".plimsoll.txt", ".plimsoll.html"];
@@ -141,8 +141,7 @@ fn is_number_of_ranks(word: &str) -> bool {
 
 /// Returns whether a directory itself holds spools.
 fn is_folder(directory: &Path) -> bool {
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
-    name.ends_with(FOLDER) || plimsoll_analysis::digest::find(directory).is_ok()
+    is_spool_folder(directory) || plimsoll_analysis::digest::find(directory).is_ok()
 }
 
 /// Returns the folders of spools in a directory, of one job if its id is given.

@@ -1,6 +1,7 @@
 //! Side files beside the reports, filled before the reports are made, because the reports name
 //! them.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,10 +46,16 @@ impl Side {
     }
 
     fn draft(&mut self, extension: &str, content: Content<'_>) -> Result<(), Error> {
+        let (directory, stem) = self.place()?;
+        self.written.push(Draft::write(directory, &stem, extension, content)?);
+        Ok(())
+    }
+
+    /// Creates the directory of the target. Returns it with the begin of the files' names.
+    fn place(&self) -> Result<(&Path, OsString), Error> {
         let Target { directory, stem } = &self.target;
         fs::create_dir_all(directory).map_err(|source| self.failed(source))?;
-        self.written.push(Draft::write(directory, &shortened(stem), extension, content)?);
-        Ok(())
+        Ok((directory, shortened(stem)))
     }
 
     fn failed(&self, source: io::Error) -> Error {
@@ -80,9 +87,8 @@ impl Side {
 impl Table for Side {
     fn keep_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         if self.kept.is_none() {
-            let Target { directory, stem } = &self.target;
-            fs::create_dir_all(directory).map_err(|source| self.failed(source))?;
-            self.kept = Some(Draft::create(directory, &shortened(stem), KEPT)?);
+            let (directory, stem) = self.place()?;
+            self.kept = Some(Draft::create(directory, &stem, KEPT)?);
         }
         let Some((_, file)) = &self.kept else { return Ok(()) };
         let written = quietly(|| file.get()?.write_all_at(bytes, offset));
