@@ -11,7 +11,7 @@
 //!
 //! A mark is never removed by restoring the return address: an unwinder may be between two reads of
 //! that word. The agent forgets the mark instead, and the stub still returns correctly (the
-//! exceptions are [`restore_all`] and [`restore`]). Nothing is marked while the exception unwinder
+//! exceptions are [`restore_all`] and [`keep_free`]). Nothing is marked while the exception unwinder
 //! or the dynamic loader is on the stack, or on a stack with missing outer frames. The three
 //! outermost frames are never marked.
 
@@ -252,28 +252,38 @@ pub fn restore_all() {
     });
 }
 
-/// Restores the return address at `return_slot` if a mark has replaced it. For functions that look
-/// up their caller by their return address: a caller that ends by a jump to such a function passes
-/// on its own return address. The thread enters that function, so that no unwinder of it runs.
+/// Keeps the return address at `return_slot` free from marks until the next call of this function,
+/// and restores it if a mark has replaced it. For functions that look up their caller by their
+/// return address, as dlopen does: a sample may fall before they have read it, and a caller that
+/// ends by a jump to such a function passes on its own return address. The thread enters that
+/// function, so that no unwinder of it runs.
 ///
 /// # Safety
 /// The calling thread makes a call with its return address at `return_slot`.
-pub unsafe fn restore(return_slot: *mut u64) {
-    // SAFETY: as the caller promises.
-    let found = unsafe { return_slot.read_volatile() };
-    let original = mark_stubs::original(found);
-    if original == found {
-        return;
-    }
-    // SAFETY: as above.
-    unsafe { return_slot.write_volatile(original) };
+pub unsafe fn keep_free(return_slot: *mut u64) {
     // SAFETY: the block of the calling thread, if the thread is observed.
     let Some(block) = (unsafe { tls::get().as_ref() }) else { return };
     block.enter(|state| {
-        if state.live().return_slot == return_slot as u64 {
+        // SAFETY: as the caller promises.
+        let original = unsafe {
+            let found = return_slot.read_volatile();
+            let original = mark_stubs::original(found);
+            if original != found {
+                return_slot.write_volatile(original);
+            }
+            original
+        };
+        let slot = return_slot as u64;
+        state.unmarkable = (slot, original);
+        for frame in state.marked.as_mut_slice() {
+            if frame.return_slot == slot {
+                frame.stub = 0;
+            }
+        }
+        if state.live().return_slot == slot {
             forget(state);
         }
-        if state.live().awaited_slot == return_slot as u64 {
+        if state.live().awaited_slot == slot {
             declared::give_up(state);
         }
     });
@@ -326,13 +336,14 @@ pub fn note_at_return(state: &mut State) {
         MarkCheckpoint { index: live.index_at_return as usize, passes: live.passes_at_return };
 }
 
-/// Returns the stub for the innermost return address of a path; `None` if it must not be marked.
-pub fn stub_of_caller(observed: &Observed, bounds: (u64, u64), path: &[Frame]) -> Option<u32> {
+/// Returns the stub for the innermost return address of a thread's call path; `None` if it must not
+/// be marked.
+pub fn stub_of_caller(observed: &Observed, state: &State, path: &[Frame]) -> Option<u32> {
     let markable = observed.markable();
     let frame = path.last()?;
     if !observed.marks()
         || path.iter().any(|frame| markable.is_denied(frame.id))
-        || !may_be_marked(observed, bounds, path.len() - 1, frame)
+        || !may_be_marked(observed, state.stack_bounds, state.unmarkable, path.len() - 1, frame)
     {
         return None;
     }
@@ -346,11 +357,18 @@ pub fn stub_of_caller(observed: &Observed, bounds: (u64, u64), path: &[Frame]) -
 }
 
 /// Returns whether the return address of frame `index` of a thread's own stack may be replaced.
-fn may_be_marked(observed: &Observed, bounds: (u64, u64), index: usize, frame: &Frame) -> bool {
+fn may_be_marked(
+    observed: &Observed,
+    bounds: (u64, u64),
+    unmarkable: (u64, u64),
+    index: usize,
+    frame: &Frame,
+) -> bool {
     index >= OUTERMOST
         && frame.return_slot >= bounds.0
         && frame.return_slot < bounds.1
         && frame.address >= FIRST_CODE_ADDRESS
+        && (frame.return_slot, frame.address) != unmarkable
         && !observed.is_own(frame.address)
 }
 
@@ -382,7 +400,7 @@ pub fn plant(observed: &Observed, state: &mut State) {
     };
     let mut innermost = Some(live.index as usize).filter(|_| live.return_slot != 0).filter(stands);
     for (index, frame) in marked.iter_mut().enumerate().skip(known) {
-        let can = may_be_marked(observed, state.stack_bounds, index, frame);
+        let can = may_be_marked(observed, state.stack_bounds, state.unmarkable, index, frame);
         frame.stub = match can.then(|| markable.stub(frame.id, frame.address)) {
             None => 0,
             Some(Ok(stub)) => stub,

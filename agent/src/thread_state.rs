@@ -87,6 +87,8 @@ pub struct State {
     pub mark: *mut LiveMark,
     /// Position and pass count of the mark when `current` was taken.
     pub mark_checkpoint: MarkCheckpoint,
+    /// Place and value of a return address that must not be marked ([`marks::keep_free`]).
+    pub unmarkable: (u64, u64),
     /// Buffer for the address ids of a stack's new frames.
     pub ids: [u32; MAX_DEPTH],
     /// Table of wrapped calls by call path.

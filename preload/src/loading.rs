@@ -2,8 +2,9 @@
 //!
 //! dlopen reads its own return address to find its caller, and with it the RUNPATH to search. The
 //! hook must therefore not call dlopen: it rings a doorbell and jumps to dlopen. Plimsoll's own
-//! thread then polls the loader's list until it has changed. A function that ends by a jump to
-//! dlopen passes on its own return address, which may be marked: the hook restores it.
+//! thread then polls the loader's list until it has changed. The return address may be marked, since
+//! a sample may fall into the hook, and a function that ends by a jump to dlopen passes on its own:
+//! the hook restores it and keeps it free from marks.
 
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
@@ -44,7 +45,7 @@ mod c {
 unsafe fn note(return_slot: *mut u64) {
     if observed_process::current().is_some() {
         // SAFETY: as the caller promises.
-        unsafe { marks::restore(return_slot) };
+        unsafe { marks::keep_free(return_slot) };
         NOTED.ring();
     }
 }

@@ -126,7 +126,7 @@ fn try_await(observed: &Observed, state: &mut State, call: CallWithin, scope: Sy
     let Some(function) = function_at(functions, within.address.wrapping_sub(1)) else {
         return false;
     };
-    let Some(stub) = marks::stub_of_caller(observed, state.stack_bounds, &path[..at]) else {
+    let Some(stub) = marks::stub_of_caller(observed, state, &path[..at]) else {
         return false;
     };
     state.found.clear();

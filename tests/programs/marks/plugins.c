@@ -1,5 +1,5 @@
 /* Code of the program that is loaded and unloaded by dlopen and dlclose, also while another thread
- * runs in another copy of it. usage: plugins PLUGIN OTHER_PLUGIN */
+ * runs in another copy of it. usage: plugins PLUGIN OTHER_PLUGIN, in the folder of the program */
 #include "trial.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,8 @@ typedef uint32_t plugin_work_t(int depth, uint32_t seed, uint32_t (*work)(uint32
 
 enum { DEPTH = 12 };
 
-static const char *paths[2];
+/* The loader puts the folder of its caller, which is this program, in place of $ORIGIN. */
+static char paths[2][4096];
 
 /* Longer than loading takes. */
 static FRAME uint32_t work(uint32_t seed)
@@ -60,12 +61,9 @@ static FRAME void *load_by_a_jump(const char *path)
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* The loader puts the folder of its caller, which is this program, in place of $ORIGIN. */
 static FRAME bool by_a_jump(uint32_t round)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "$ORIGIN%s", strrchr(paths[round % 2], '/'));
-    void *library = load_by_a_jump(path);
+    void *library = load_by_a_jump(paths[round % 2]);
     return library && dlclose(library) == 0;
 }
 
@@ -73,8 +71,8 @@ int main(int argc, char **argv)
 {
     if (argc != 3)
         return 2;
-    paths[0] = argv[1];
-    paths[1] = argv[2];
+    for (int i = 0; i < 2; i++)
+        snprintf(paths[i], sizeof paths[i], "$ORIGIN%s", strrchr(argv[1 + i], '/'));
     attempt("plugins by turns", by_turns);
     attempt("plugins beside a thread", beside_a_thread);
     attempt("plugins by a jump", by_a_jump);
