@@ -26,9 +26,9 @@ pub(crate) struct Contexts<'a> {
     /// whether the frame stands for the MPI call that its function implements.
     of_addresses: IdMap<(u32, bool), u32>,
     known: IdMap<RawId, Option<UserContext>>,
-    /// Raw contexts that are the MPI library's own entry function of a wrapped call; the wrapper
-    /// counts these calls already.
-    entries_of_calls: HashSet<RawId>,
+    /// Raw contexts with calls that are not counted: frames that are left out of the user's paths,
+    /// and the library's own entry function of a wrapped call, counted by the wrapper.
+    uncounted: HashSet<RawId>,
     /// Program entries: `_start`, which has no name in a stripped program, but is outermost and
     /// calls libc's entry.
     entries: HashSet<RawId>,
@@ -75,7 +75,7 @@ impl<'a> Contexts<'a> {
             frames: HashMap::new(),
             of_addresses: IdMap::default(),
             known: IdMap::default(),
-            entries_of_calls: HashSet::new(),
+            uncounted: HashSet::new(),
             only_samples,
             makers: graft_makers::makers(tree, regions),
             outlined: IdMap::default(),
@@ -104,6 +104,9 @@ impl<'a> Contexts<'a> {
         let mut caller = path.get(begin.wrapping_sub(1)).copied().unwrap_or(ROOT);
         let mut in_mpi = false;
         let path = self.without_runtime(path.get(begin..).unwrap_or_default());
+        if path.last() != Some(&raw) {
+            self.uncounted.insert(raw);
+        }
         for raw in &path {
             let named = self.named(*raw);
             let frame = named.map(|named| self.addresses.frame(named.frame));
@@ -115,7 +118,7 @@ impl<'a> Contexts<'a> {
                 |call: UserContext| frame.is_some_and(|it| self.is_entry_of(call.inner, it));
             if call.is_none() && reached.is_some_and(is_entry) {
                 caller = *raw;
-                self.entries_of_calls.insert(*raw);
+                self.uncounted.insert(*raw);
                 continue;
             }
             let has_site = is_mpi || frame.is_some_and(makes_region);
@@ -288,7 +291,7 @@ impl<'a> Contexts<'a> {
     /// Returns whether the calls counted for a raw context are to be used. [`Contexts::node`] must
     /// have been called for the context before.
     pub(crate) fn counts_calls(&self, raw: RawId) -> bool {
-        !self.entries_of_calls.contains(&raw)
+        !self.uncounted.contains(&raw)
     }
 
     /// Returns the context of work between two raw siblings: the innermost context that contains

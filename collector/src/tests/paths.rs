@@ -156,3 +156,23 @@ fn call_sites_of_a_function_are_one_context_but_those_of_mpi_stay_apart() {
     let frame = &tree.frames[barriers[0].0.frame as usize];
     assert_eq!((frame.kind, frame.module.as_str()), (FrameKind::Mpi, "libmpi.so.40"));
 }
+
+#[test]
+fn a_sample_in_a_call_counts_none_of_the_frames_that_are_left_out() {
+    let mut subject = Subject::new(1 << 14);
+    let main = subject.code(0x1000);
+    let finalize = subject.call("MPI_Finalize");
+    let own = subject.module("/nowhere/libplimsoll.so", 0, &[]);
+    let [hook, wait] = [0x7500, 0x7600].map(|at| subject.address(at, own, 0));
+    let mut w = subject.writer(0);
+    w.slot(1, &[main, finalize]);
+    w.sample(BEGIN + 10, &[main]);
+    w.sample_as(BEGIN + 50, &[main, finalize, hook, wait], Some(20), None);
+    w.exit(BEGIN + 100, 1, 70, None);
+    subject.end_at(BEGIN + 100);
+    let profile = collect(&subject);
+    let calls =
+        profile.phases[0].values.iter().map(|(node, value)| (path(&profile, *node), value.calls));
+    let of_finalize = calls.filter(|(path, _)| path.last().unwrap() == "MPI_Finalize");
+    assert_eq!(of_finalize.map(|(_, calls)| calls).collect::<Vec<_>>(), [1]);
+}
