@@ -11,9 +11,9 @@
 //!
 //! A mark is never removed by restoring the return address: an unwinder may be between two reads of
 //! that word. The agent forgets the mark instead, and the stub still returns correctly (the
-//! exceptions are [`restore_all`] and [`keep_free`]). Nothing is marked while the exception unwinder
-//! or the dynamic loader is on the stack, or on a stack with missing outer frames. The three
-//! outermost frames are never marked.
+//! exceptions are [`restore_all`] and [`keep_free`]). Nothing is marked while the exception
+//! unwinder or the dynamic loader is on the stack, or on a stack with missing outer frames. The
+//! three outermost frames are never marked.
 
 pub mod mark_stubs;
 pub mod marks_disabled;

@@ -9,6 +9,7 @@ use crate::finding::Finding;
 use crate::frame_classes::{is_part, is_system};
 use crate::job_totals::Host;
 use crate::metrics::NS_PER_S;
+use crate::owners::function_around;
 use crate::phrase::TIED;
 use crate::phrase::{self, bytes, count, counted, frame_with_place, seconds};
 use crate::ranks::RankSet;
@@ -399,8 +400,9 @@ fn name(totals: &Totals, node: NodeId) -> &str {
     &contexts.frames[contexts.nodes[node as usize].frame as usize].function
 }
 
-/// Returns the name of a cause, followed by the function of other threads, by the call, or by the
-/// function of a system library that takes more than half of its time, if there is one.
+/// Returns the name of a cause, followed by what says more than the name: the function of other
+/// threads, or the caller of a function with several callers and the call, or the function of a
+/// system library, that takes more than half of the time.
 fn worker(totals: &Totals, cause: NodeId) -> String {
     if let Some(function) = awaited_threads::working_function(totals, cause) {
         let (cause, function) = (spoken(totals, cause), spoken(totals, function));
@@ -415,11 +417,42 @@ fn worker(totals: &Totals, cause: NodeId) -> String {
     let callees = (0..contexts.nodes.len() as NodeId).filter(|id| {
         contexts.nodes[*id as usize].parent == Some(cause) && is_telling(contexts.frame_of(*id))
     });
-    let longest = callees.max_by_key(|id| totals.nodes[*id as usize].inclusive.sum);
-    match longest {
-        Some(callee) if totals.nodes[callee as usize].inclusive.sum * 2 > whole => {
-            format!("{} (mostly in {})", spoken(totals, cause), name(totals, callee))
-        }
-        _ => spoken(totals, cause),
+    let longest = callees
+        .max_by_key(|id| totals.nodes[*id as usize].inclusive.sum)
+        .filter(|callee| totals.nodes[*callee as usize].inclusive.sum * 2 > whole);
+    let remarks = [
+        one_of_callers(totals, cause).map(|caller| format!("called by {}", name(totals, caller))),
+        longest.map(|callee| format!("mostly in {}", name(totals, callee))),
+    ];
+    let remarks: Vec<String> = remarks.into_iter().flatten().collect();
+    match remarks.is_empty() {
+        true => spoken(totals, cause),
+        false => format!("{} ({})", spoken(totals, cause), remarks.join(", ")),
     }
+}
+
+/// Minimum time of a function below other callers, as a fraction of its time in a context, at which
+/// its name alone does not tell the context.
+const MIN_ELSEWHERE_FRACTION: f64 = 0.1;
+
+/// Returns the function that calls a context, if other functions call the same one for a time that
+/// counts, as they do a helper that is used everywhere.
+fn one_of_callers(totals: &Totals, node: NodeId) -> Option<NodeId> {
+    let contexts = &totals.tree.contexts;
+    let frame = contexts.frame_of(node);
+    if frame.kind == FrameKind::Loop {
+        return None;
+    }
+    let caller = function_around(contexts, node)?;
+    let sum = |node: NodeId| totals.nodes[node as usize].inclusive.sum as f64;
+    let is_elsewhere = |other: NodeId| {
+        let other_frame = contexts.frame_of(other);
+        (&other_frame.function, &other_frame.module) == (&frame.function, &frame.module)
+            && other_frame.kind != FrameKind::Loop
+            && function_around(contexts, other)
+                .is_some_and(|it| name(totals, it) != name(totals, caller))
+    };
+    let elsewhere: f64 =
+        (0..contexts.nodes.len() as NodeId).filter(|it| is_elsewhere(*it)).map(sum).sum();
+    (elsewhere > MIN_ELSEWHERE_FRACTION * sum(node)).then_some(caller)
 }

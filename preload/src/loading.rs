@@ -2,9 +2,9 @@
 //!
 //! dlopen reads its own return address to find its caller, and with it the RUNPATH to search. The
 //! hook must therefore not call dlopen: it rings a doorbell and jumps to dlopen. Plimsoll's own
-//! thread then polls the loader's list until it has changed. The return address may be marked, since
-//! a sample may fall into the hook, and a function that ends by a jump to dlopen passes on its own:
-//! the hook restores it and keeps it free from marks.
+//! thread then polls the loader's list until it has changed. The return address may be marked: a
+//! sample may fall into the hook, and a function that ends by a jump to dlopen passes on its own.
+//! The hook restores it and keeps it free from marks.
 
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;

@@ -56,6 +56,23 @@ fn the_function_of_a_library_that_takes_most_of_a_cause_is_named() {
     }
 }
 
+#[test]
+fn a_function_with_several_callers_is_named_with_the_one_that_is_slow_in_it() {
+    let cases = [("relax/dot", "dot (called by assemble) takes"), ("relax", "dot takes")];
+    for (other, named) in cases {
+        let other: &'static str = format!("main/step/{other}").leak();
+        let mut subject = ten_steps(8, |rank| {
+            let slow_ms = if rank >= 6 { 80 } else { 40 };
+            vec![doing(other, 30 * MS), doing("main/step/assemble/dot", slow_ms * MS)]
+        });
+        subject.step("main/MPI_Finalize", |_| vec![]);
+        let summary = verdict(&subject);
+        let loss = only_loss(&summary);
+        assert_eq!(causes(loss), [("main/step/assemble/dot".to_owned(), 0.3)]);
+        assert!(loss.advice.contains(named), "{}", loss.advice);
+    }
+}
+
 /// All code is inlined into main; its time-step loop contains everything.
 #[test]
 fn the_uneven_one_of_two_inlined_kernels_is_the_cause() {
