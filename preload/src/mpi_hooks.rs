@@ -6,6 +6,7 @@
 use std::ffi::{c_int, c_void};
 
 use plimsoll_calls::{CallId, id_of};
+use plimsoll_sys::float_environment::in_default_environment;
 
 use crate::guard::guarded;
 use crate::stubs::Frame;
@@ -97,12 +98,13 @@ pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
             job::around_session_init(real.definition, init)
         }
         FINALIZE => {
-            job::finalize(|wait| wrappers::as_region(frame, wait));
+            in_default_environment(|| job::finalize(|wait| wrappers::as_region(frame, wait)));
             termination::await_end();
             real.call()
         }
         SESSION_FINALIZE => {
-            job::finalize_session(|wait| wrappers::as_region(frame, wait));
+            let wait = |wait: &mut dyn FnMut()| wrappers::as_region(frame, wait);
+            in_default_environment(|| job::finalize_session(wait));
             termination::await_end();
             real.call()
         }

@@ -12,6 +12,7 @@ use plimsoll_agent::observed_process;
 use plimsoll_agent::regions::Entry;
 use plimsoll_agent::regions::thread_creations::{ThreadOrigin, begin_creation};
 use plimsoll_calls::CREATE_THREAD;
+use plimsoll_sys::float_environment::{self, in_default_environment};
 use plimsoll_sys::quiet::quietly;
 use plimsoll_sys::syscalls::keep_errno;
 
@@ -328,6 +329,7 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
         // SAFETY: the double box made by `spawn`.
         let work = unsafe { Box::from_raw(work.cast::<Box<dyn FnOnce() + Send>>()) };
         OWN.set(true);
+        float_environment::set_default();
         // A panic in Plimsoll must not end the application.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         std::ptr::null_mut()
@@ -396,7 +398,7 @@ pub fn on_own_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Option<R> {
     if let Some(thread) = spawn(run) {
         join(thread);
     } else if let Some(work) = waiting {
-        let quiet = || quietly(work);
+        let quiet = || in_default_environment(|| quietly(work));
         result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(quiet)).ok();
     }
     result

@@ -5,6 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use plimsoll_tests::mpi::{Mpi, needs};
+use plimsoll_tests::nodes;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -115,6 +116,21 @@ fn events_that_the_machine_lacks_are_named_and_the_run_goes_on() {
         assert!((0.05..20.0).contains(&ipc), "{ipc}");
     }
     assert!(job.summary().of_function("touch_pages").mean_s > 0.0);
+}
+
+/// The second node brings rank 0 of the analysis to divide on the thread of the program.
+#[test]
+fn the_analysis_neither_traps_nor_raises_flags_of_the_program() {
+    needs!(Mpi::OpenMpi);
+    let job = Job::ranks("float_traps", Mpi::OpenMpi, 2).shares_cores();
+    let plain = job.run().succeeded();
+    assert_eq!(plain.stdout(), "as it was\n");
+    let job = job.watch(Watch::Run).variable("PLIMSOLL_COUNTERS", "page-faults,context-switches");
+    let job = job.variable("PLIMSOLL_METRICS", "zero = context_switches / (page_faults * 0)");
+    job.run().succeeded().assert_same_as(&plain);
+    if nodes::available() {
+        job.nodes(2).run().succeeded().assert_same_as(&plain);
+    }
 }
 
 /// Returns the number of instructions that perf-stat(1) counts in user code, or the reason why it

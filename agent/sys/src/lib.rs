@@ -3,8 +3,9 @@
 //! Each module wraps one kind of resource: [`syscalls`] and [`posix_clocks`] make system calls,
 //! [`own`] and [`descriptors`] hold file descriptors, [`own_files`] opens and creates files,
 //! [`mapping`] maps memory, [`lock`] and [`fork_lock`] exclude other threads,
-//! [`quietly`](quiet::quietly) blocks the signals that a write may raise, and [`memory_kind`]
-//! attributes the library's heap to its parts.
+//! [`quietly`](quiet::quietly) blocks the signals that a write may raise, [`float_environment`]
+//! keeps computations apart from the program's traps and flags, and [`memory_kind`] attributes the
+//! library's heap to its parts.
 //!
 //! # Design constraints
 //! - Pending signals and the application's descriptors are the same after each call as before: the
@@ -16,6 +17,7 @@
 //! - Nothing here knows what is measured: no module depends on another crate of the project.
 
 pub mod descriptors;
+pub mod float_environment;
 pub mod fork_lock;
 pub mod lock;
 pub mod mapping;

@@ -14,6 +14,7 @@ use plimsoll_comm::mpi::presence::Token;
 use plimsoll_comm::mpi::{Handle, HandleFacts, Library, MpiCommunicator};
 
 use plimsoll_summary::settings::RANKS;
+use plimsoll_sys::float_environment::in_default_environment;
 
 use super::preload_census::Census;
 use super::{COLLECTOR, FACTS, INSIDE_MPI_INIT, Job, MpiSide, Phase, State, Together, get};
@@ -257,7 +258,8 @@ impl Job {
         if !holds || holders.size() == 1 {
             return;
         }
-        match jointly(holders, &[], || exchange(holders).map_err(|error| error.to_string())) {
+        let compare = || exchange(holders).map_err(|error| error.to_string());
+        match in_default_environment(|| jointly(holders, &[], compare)) {
             Ok(exchange) => self.state.lock().exchanges.push(exchange),
             Err(error) => log::debug(|| format!("clocks could not be compared: {error}")),
         }
