@@ -30,8 +30,8 @@ const FORK: u32 = 1 << 16;
 const TIMEOUT_NS: u64 = 100_000_000;
 
 /// Calls `visit` with each loaded object until `visit` breaks. All objects stay mapped until the
-/// function returns. To exclude deadlocks, the caller must hold no lock that a constructor of a
-/// library or another `visit` may take.
+/// function returns, and no other thread visits objects meanwhile. To exclude deadlocks, the caller
+/// must hold no lock that a constructor of a library or another `visit` may take.
 pub fn each_object(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> ControlFlow<()>) {
     enter(1, |running| running < FORK);
     let result = iterate(visit);

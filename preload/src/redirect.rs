@@ -30,9 +30,6 @@ const PAGE: usize = 4096;
 /// Beginnings of the names of functions that may be redirected.
 const PREFIXES: [&[u8]; 3] = [b"MPI_", b"GOMP_", b"omp_"];
 
-/// Serialises redirections, since each makes tables writable for a moment.
-static LOCK: Lock<()> = Lock::new(());
-
 /// A relocation with its addend (gABI, chapter 4, Relocation).
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -81,13 +78,12 @@ pub enum Binding {
 
 /// Redirects the calls of all modules that are loaded now.
 pub fn redirect_calls() {
-    // Before taking the lock: the lookup takes the loader's lock, and a thread that holds the
-    // loader's lock may come here next.
+    // Before the iteration: the lookup takes the loader's first lock, and an iteration its second.
     let mut targets = targets();
     targets.extend(gomp::targets());
     targets.sort_unstable_by_key(|target| target.name);
     if !targets.is_empty() {
-        let _guard = LOCK.lock();
+        // Tables are writable for a moment. Iterations exclude each other, and a fork.
         loader::each_object(&mut |info| {
             // SAFETY: the loader provides the description of the module.
             unsafe { redirect_of(info, &targets) };
