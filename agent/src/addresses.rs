@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::cfi::{CfiScratch, FrameRule, judge};
 use crate::marks::{self, Markable};
 use crate::modules::{Snapshot, asks_for_caller};
-use crate::plausible::{SIGNAL_RETURN, follows_call};
+use crate::plausible::{SIGNAL_RETURN, follows_call, jumps_to_import};
 use plimsoll_calls::FIRST_CODE_ADDRESS;
 use plimsoll_wire::segment::{ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF, Address, MAX_ADDRESSES};
 
@@ -175,15 +175,16 @@ impl Addresses {
             let module = snapshot.find(value).ok_or(Refused::Implausible)?;
             let text = module.text;
             let offset = (value - module.start) as usize;
-            if !leaf {
-                if text.get(offset..offset + SIGNAL_RETURN.len()) == Some(&SIGNAL_RETURN) {
-                    payload |= SIGNAL_RETURN_PAYLOAD;
-                } else if !text.get(..offset).is_some_and(follows_call) {
-                    return Err(Refused::Implausible);
-                }
+            if leaf {
+                // The function behind an import may look up its caller (dlsym(3)).
+                sensitive = text.get(offset..).is_some_and(jumps_to_import);
+            } else if text.get(offset..offset + SIGNAL_RETURN.len()) == Some(&SIGNAL_RETURN) {
+                payload |= SIGNAL_RETURN_PAYLOAD;
+            } else if !text.get(..offset).is_some_and(follows_call) {
+                return Err(Refused::Implausible);
             }
             let code = judge(module, value - u64::from(!leaf), scratch);
-            sensitive = code.delicate || marks::is_sensitive(module) || asks_for_caller(value);
+            sensitive |= code.delicate || marks::is_sensitive(module) || asks_for_caller(value);
             if let Some(rule) = code.rule {
                 let before = match self.find(key) {
                     Found::Unloaded(_, before) => Interned::from_payload(before).rule,

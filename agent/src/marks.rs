@@ -120,10 +120,10 @@ impl Markable {
     }
 }
 
-/// Returns whether a library reads return addresses on the stack: the exception unwinders, and the
-/// dynamic loader, which looks up its caller.
+/// Returns whether a library reads return addresses on the stack: the exception unwinders, the
+/// dynamic loader, which looks up its caller, and the part of UCX that replaces dlopen.
 pub fn is_sensitive(module: &LoadedModule) -> bool {
-    const NAMES: [&[u8]; 4] = [b"libgcc_s", b"ld-linux", b"ld-2", b"libunwind"];
+    const NAMES: [&[u8]; 5] = [b"libgcc_s", b"ld-linux", b"ld-2", b"libunwind", b"libucm"];
     let file = module.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     NAMES.iter().any(|name| file.starts_with(name))
 }
@@ -261,18 +261,22 @@ pub fn restore_all() {
 /// # Safety
 /// The calling thread makes a call with its return address at `return_slot`.
 pub unsafe fn keep_free(return_slot: *mut u64) {
+    // SAFETY: as the caller promises.
+    let restored = || unsafe {
+        let found = return_slot.read_volatile();
+        let original = mark_stubs::original(found);
+        if original != found {
+            return_slot.write_volatile(original);
+        }
+        original
+    };
+    // The stack of a forked child, or of a thread that is no longer observed, still has marks.
+    restored();
     // SAFETY: the block of the calling thread, if the thread is observed.
     let Some(block) = (unsafe { tls::get().as_ref() }) else { return };
     block.enter(|state| {
-        // SAFETY: as the caller promises.
-        let original = unsafe {
-            let found = return_slot.read_volatile();
-            let original = mark_stubs::original(found);
-            if original != found {
-                return_slot.write_volatile(original);
-            }
-            original
-        };
+        // A sample may have marked it meanwhile.
+        let original = restored();
         let slot = return_slot as u64;
         state.unmarkable = (slot, original);
         for frame in state.marked.as_mut_slice() {

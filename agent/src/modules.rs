@@ -117,8 +117,8 @@ impl Snapshot {
     }
 }
 
-/// Returns the address ranges of the loader's functions that resolve names on behalf of their
-/// caller (dlsym(3), dlopen(3)). Takes the loader's lock.
+/// Returns the address ranges of the loader's functions that work on behalf of their caller, which
+/// they look up (dlsym(3), dlopen(3), dl_iterate_phdr(3)). Takes the loader's lock.
 fn asking_functions() -> Vec<core::ops::Range<u64>> {
     // SAFETY: C strings; dladdr1 fills in both results, and the symbol is the loader's.
     let range = |name: &CStr| unsafe {
@@ -134,7 +134,9 @@ fn asking_functions() -> Vec<core::ops::Range<u64>> {
         let start = function.addr() as u64;
         Some(start..start + (*symbol.cast::<libc::Elf64_Sym>()).st_size)
     };
-    [c"dlsym", c"dlvsym", c"dlopen", c"dlmopen", c"dlclose"].into_iter().filter_map(range).collect()
+    const NAMES: [&CStr; 6] =
+        [c"dlsym", c"dlvsym", c"dlopen", c"dlmopen", c"dlclose", c"dl_iterate_phdr"];
+    NAMES.into_iter().filter_map(range).collect()
 }
 
 static ASKING: std::sync::OnceLock<Vec<core::ops::Range<u64>>> = std::sync::OnceLock::new();

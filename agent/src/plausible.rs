@@ -22,6 +22,13 @@ pub fn follows_call(code: &[u8]) -> bool {
     })
 }
 
+/// Returns whether `code` begins with the jump of an import: `jmp [rip + disp32]`, also after
+/// `endbr64` or with the prefix `bnd` (System V ABI for x86-64, 5.2).
+pub fn jumps_to_import(code: &[u8]) -> bool {
+    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
+    code.strip_prefix(&[0xf2]).unwrap_or(code).starts_with(&[0xff, 0x25])
+}
+
 /// Returns the number of bytes of ModRM, SIB and displacement at the beginning of `code`, in 64-bit
 /// mode.
 fn form_bytes(code: &[u8]) -> Option<usize> {
@@ -73,6 +80,19 @@ mod tests {
         ];
         for code in others {
             assert!(!follows_call(code), "{code:x?}");
+        }
+    }
+
+    #[test]
+    fn jumps_of_imports_are_recognised() {
+        let jump = [0xff, 0x25, 1, 2, 3, 4];
+        let prefixes: [&[u8]; 4] =
+            [&[], &[0xf2], &[0xf3, 0x0f, 0x1e, 0xfa], &[0xf3, 0x0f, 0x1e, 0xfa, 0xf2]];
+        for prefix in prefixes {
+            assert!(jumps_to_import(&[prefix, &jump].concat()), "{prefix:x?}");
+        }
+        for other in [&[0xff, 0x15, 1, 2, 3, 4][..], &[0x90, 0xff, 0x25], &[]] {
+            assert!(!jumps_to_import(other), "{other:x?}");
         }
     }
 }

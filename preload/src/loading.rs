@@ -43,9 +43,9 @@ mod c {
 /// # Safety
 /// The calling thread is making the call.
 unsafe fn note(return_slot: *mut u64) {
+    // SAFETY: as the caller promises.
+    unsafe { marks::keep_free(return_slot) };
     if observed_process::current().is_some() {
-        // SAFETY: as the caller promises.
-        unsafe { marks::keep_free(return_slot) };
         NOTED.ring();
     }
 }
