@@ -1,5 +1,6 @@
 //! From the bytes of a function to its basic blocks: decodes along all paths from its entry.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use iced_x86::{Code as Op, FlowControl, Instruction, Mnemonic, Register};
@@ -80,6 +81,8 @@ pub(super) struct Explorer<'c> {
     work: Vec<u64>,
     /// Ranges of calls, and the landing pad of each.
     pads: Vec<(Range<u64>, u64)>,
+    /// Addresses of data that the code in `parts` names; `None` until needed.
+    named: Option<BTreeSet<u64>>,
     instructions: usize,
     jump_steps: usize,
     is_complete: bool,
@@ -95,6 +98,7 @@ impl<'c> Explorer<'c> {
             unresolved: Vec::new(),
             work: Vec::new(),
             pads: Vec::new(),
+            named: None,
             instructions: 0,
             jump_steps: 0,
             is_complete: true,
@@ -179,6 +183,40 @@ impl<'c> Explorer<'c> {
         self.jump_steps <= MAX_JUMP_STEPS
     }
 
+    /// Returns the begin of the next object that the function's code names after the one at
+    /// `address`, `u64::MAX` without one; `None` if the code does not name `address`.
+    pub(super) fn end_of_object(&mut self, address: u64) -> Option<u64> {
+        let named = self.named.take().unwrap_or_else(|| self.find_named());
+        let mut from = named.range(address..).copied();
+        let is_named = from.next() == Some(address);
+        let end = is_named.then(|| from.next().unwrap_or(u64::MAX));
+        self.named = Some(named);
+        end
+    }
+
+    /// Returns the addresses that instructions name: relative to the instruction pointer, or as the
+    /// base of an indexed access. All code is read, also what no known path reaches: a table may
+    /// belong to a switch within a case that is not decoded yet.
+    fn find_named(&mut self) -> BTreeSet<u64> {
+        let parts: Vec<_> = self.parts.iter().map(|part| part.base..part.end()).collect();
+        let mut instruction = Instruction::default();
+        let mut named = BTreeSet::new();
+        for Range { start: mut at, end } in parts {
+            while at < end {
+                if !self.decode_again(at, &mut instruction) {
+                    at += 1;
+                    continue;
+                }
+                let (base, index) = (instruction.memory_base(), instruction.memory_index());
+                if base == Register::RIP || (base == Register::None && index != Register::None) {
+                    named.insert(instruction.memory_displacement64());
+                }
+                at = instruction.next_ip();
+            }
+        }
+        named
+    }
+
     /// Returns the successors of an instruction that ends a block; `None` if control always
     /// continues at the next instruction.
     fn exit(&mut self, instruction: &Instruction) -> Option<Exit> {
@@ -244,6 +282,7 @@ impl<'c> Explorer<'c> {
                 if !self.parts.add(self.code, &extent.range) {
                     return false;
                 }
+                self.named = None;
                 self.add_landing_pads(&extent.range);
                 true
             }

@@ -19,6 +19,9 @@ pub(super) enum Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Element {
     pub(super) table: u64,
+    /// `table` without the constant part of the index: entry 0, if the code does not check the
+    /// index.
+    pub(super) base: u64,
     pub(super) index: Unknown,
     /// Bytes of an element.
     pub(super) width: u64,
@@ -122,6 +125,16 @@ impl State {
         Some(sum)
     }
 
+    /// Returns the sum of the constants that an instruction's memory operand adds up: its
+    /// displacement, and registers with a known value.
+    fn base(&self, instruction: &Instruction) -> u64 {
+        let register = |register| slot(register).and_then(|slot| known(self.registers[slot]));
+        let index = register(instruction.memory_index()).unwrap_or(0);
+        let scaled = index.wrapping_mul(u64::from(instruction.memory_index_scale()));
+        let base = register(instruction.memory_base()).unwrap_or(0);
+        instruction.memory_displacement64().wrapping_add(base).wrapping_add(scaled)
+    }
+
     fn load(&mut self, instruction: &Instruction, is_signed: bool) -> Value {
         let width = instruction.memory_size().size() as u64;
         let Some(address) = self.address(instruction) else { return self.unknown() };
@@ -132,7 +145,8 @@ impl State {
             && scale == width
             && matches!(width, 4 | 8)
         {
-            return Value::Element(Element { table, index, width, is_signed, plus: 0 });
+            let base = self.base(instruction);
+            return Value::Element(Element { table, base, index, width, is_signed, plus: 0 });
         }
         let fresh = self.unknown();
         self.memory.insert(address, fresh);

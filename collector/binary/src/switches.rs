@@ -120,7 +120,7 @@ impl Paths<'_, '_> {
             path.insert(0, *before);
         }
         match unbounded {
-            // The compiler knew that the index is in range: read on while entries are valid.
+            // The compiler knew that the index is in range.
             Some(element) => self.table(&element, None),
             None => Target::Unknown,
         }
@@ -242,14 +242,22 @@ impl Paths<'_, '_> {
         Some(settings)
     }
 
-    /// Reads a table.
+    /// Reads a table. Without a bound it ends at the first invalid entry, or where the next object
+    /// begins that the code names: entries of the function's next table may be valid, too.
     fn table(&mut self, element: &Element, bound: Option<&Bound>) -> Target {
-        // The index is `x - constant` for an x from 0 to the bound.
-        let start = match bound {
-            Some(bound) => element.table.wrapping_sub(bound.constant.wrapping_mul(element.width)),
-            None => element.table,
+        let (start, entries) = match bound {
+            // The index is `x - constant` for an x from 0 to the bound.
+            Some(bound) => {
+                let before = bound.constant.wrapping_mul(element.width);
+                (element.table.wrapping_sub(before), bound.most + 1)
+            }
+            None => {
+                let Some(end) = self.explorer.end_of_object(element.base) else {
+                    return Target::Unknown;
+                };
+                (element.base, ((end - element.base) / element.width).min(MAX_ENTRIES))
+            }
         };
-        let entries = bound.map_or(MAX_ENTRIES, |bound| bound.most + 1);
         let mut targets = Vec::new();
         let mut chunk = Chunk::default();
         for entry in 0..entries {
@@ -320,5 +328,85 @@ impl Chunk {
             }
         }
         explorer.afford(1).then(|| within(self)).flatten().map(|range| &self.bytes[range])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::super::code::{Code, Extent, LandingPad};
+    use super::super::function::Function;
+
+    /// Bytes at their addresses; the first piece is a function.
+    struct Memory(Vec<(u64, Vec<u8>)>);
+
+    impl Memory {
+        fn function(&self) -> Range<u64> {
+            let (start, bytes) = &self.0[0];
+            *start..start + bytes.len() as u64
+        }
+    }
+
+    impl Code for Memory {
+        fn read(&self, address: u64, into: &mut [u8]) -> bool {
+            let bytes = self.0.iter().find_map(|(start, bytes)| {
+                bytes.get(address.checked_sub(*start)? as usize..)?.get(..into.len())
+            });
+            bytes.map(|bytes| into.copy_from_slice(bytes)).is_some()
+        }
+
+        fn extent(&self, address: u64) -> Option<Extent> {
+            let range = self.function();
+            range.contains(&address).then_some(Extent { range, is_part: false })
+        }
+
+        fn returns(&self, _: u64) -> bool {
+            true
+        }
+
+        fn slot_returns(&self, _: u64) -> bool {
+            true
+        }
+
+        fn landing_pads(&self, _: &Range<u64>) -> Vec<LandingPad> {
+            Vec::new()
+        }
+    }
+
+    /// Returns the code of a switch without a check of its range: `index` is the last byte of the
+    /// instruction that loads an entry.
+    fn switch(at: u64, table: u64, index: u8) -> Vec<u8> {
+        let mut code = vec![0x48, 0x8d, 0x0d]; // lea table(%rip),%rcx
+        code.extend(((table - (at + 7)) as u32).to_le_bytes());
+        code.extend([0x48, 0x63, 0x04, index]); // movslq (%rcx,index,4),%rax
+        code.extend([0x48, 0x01, 0xc8, 0xff, 0xe0]); // add %rcx,%rax; jmp *%rax
+        code
+    }
+
+    #[test]
+    fn a_table_without_a_bound_ends_where_the_next_one_begins() {
+        let [entry, one, other, outer, inner] = [0x1000, 0x1008, 0x1009, 0x1010, 0x1020];
+        let tables = [(0x2000, [inner, other]), (0x2008, [one, other])];
+        let mut code = vec![0xcc; 0x10];
+        code[..2].copy_from_slice(&[0xeb, 0x0e]); // jmp outer
+        code[8..10].copy_from_slice(&[0xc3, 0xc3]); // ret
+        code.extend(switch(outer, tables[0].0, 0xb9)); // by %rdi
+        code.extend([0x83, 0xc6, 0xfd]); // add $-3,%esi
+        code.extend(switch(inner + 3, tables[1].0, 0xb1)); // by %rsi
+        let offsets = |(table, cases): (u64, [u64; 2])| {
+            cases.map(|case| (case as i32 - table as i32).to_le_bytes()).concat()
+        };
+        let memory = Memory(vec![(entry, code), (tables[0].0, tables.map(offsets).concat())]);
+        let function = Function::recover(&memory, None, entry, &memory.function());
+        let graph = function.graph().unwrap();
+        let successors = |address: u64| -> Vec<u64> {
+            let next = graph.successors(graph.block_at(address).unwrap());
+            next.iter().map(|block| graph.blocks()[*block as usize].start).collect()
+        };
+        assert_eq!(successors(outer), [other, inner]);
+        assert_eq!(successors(inner), [one, other]);
+        // As an entry of the first table, the second one's first entry would lead to `entry`.
+        assert!(function.is_complete() && function.loops().is_empty());
     }
 }
