@@ -93,9 +93,9 @@ struct Block {
 struct Positions<'a>(&'a [RankKey]);
 
 impl ControlFlow for Positions<'_> {
-    fn precedes(&self, _: Key, one: Key, other: Key) -> bool {
+    fn precedes(&self, _: Key, one: Key, other: Key) -> Option<bool> {
         let position = |key: Key| self.0.get(key.0 as usize).and_then(|key| key.position);
-        position(one).zip(position(other)).is_some_and(|(one, other)| one < other)
+        position(one).zip(position(other)).map(|(one, other)| one < other)
     }
 
     fn order(&self, one: Key, other: Key) -> Ordering {

@@ -51,8 +51,8 @@ fn busy_ns(part: &[Doing]) -> u64 {
 struct Unordered;
 
 impl ControlFlow for Unordered {
-    fn precedes(&self, _: Key, _: Key, _: Key) -> bool {
-        false
+    fn precedes(&self, _: Key, _: Key, _: Key) -> Option<bool> {
+        None
     }
 }
 

@@ -60,8 +60,8 @@ impl Contexts {
 struct Downwards;
 
 impl ControlFlow for Downwards {
-    fn precedes(&self, _: Key, one: Key, other: Key) -> bool {
-        one < other
+    fn precedes(&self, _: Key, one: Key, other: Key) -> Option<bool> {
+        Some(one < other)
     }
 }
 

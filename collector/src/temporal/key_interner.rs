@@ -93,7 +93,7 @@ pub(crate) struct KeyInterner {
     by_node: Vec<u32>,
     /// Cache of control-flow answers: each comparison of two iterations asks the same few
     /// questions.
-    answers: RefCell<IdMap<(u32, u32, u32), bool>>,
+    answers: RefCell<IdMap<(u32, u32, u32), Option<bool>>>,
 }
 
 impl Default for KeyInterner {
@@ -322,7 +322,8 @@ impl KeyInterner {
         let frames: usize = self.expansions.iter().map(|it| size_of_val(&*it.outer)).sum();
         let expansions = self.expansions.capacity() * size_of::<FrameExpansion>() + frames;
         let numbers = self.by_pair.capacity() * 13 + self.by_node.capacity() * 4;
-        let answers = self.answers.borrow().capacity() * (size_of::<((u32, u32, u32), bool)>() + 1);
+        let answer = size_of::<((u32, u32, u32), Option<bool>)>() + 1;
+        let answers = self.answers.borrow().capacity() * answer;
         (self.kinds.capacity() * each + locations + expansions + numbers + answers) as u64
     }
 
@@ -400,19 +401,19 @@ impl KeyInterner {
     }
 
     /// Computes [`ControlFlow::precedes`] without the cache.
-    fn can_precede(&self, parent: Key, one: Key, other: Key) -> bool {
+    fn can_precede(&self, parent: Key, one: Key, other: Key) -> Option<bool> {
         let (function, around) = match self.kinds.get(parent.0 as usize) {
             Some(KeyKind::Call(_, Callee::Function(function))) => (*function, None),
             Some(KeyKind::Loop(function, id)) => (*function, Some(*id)),
-            _ => return false,
+            _ => return None,
         };
-        let (Some(one), Some(other)) = (self.child(one), self.child(other)) else { return false };
-        self.functions[function as usize].1.can_follow(around, one, other).unwrap_or(false)
+        let (one, other) = (self.child(one)?, self.child(other)?);
+        self.functions[function as usize].1.can_follow(around, one, other)
     }
 }
 
 impl ControlFlow for KeyInterner {
-    fn precedes(&self, parent: Key, one: Key, other: Key) -> bool {
+    fn precedes(&self, parent: Key, one: Key, other: Key) -> Option<bool> {
         let question = (parent.0, one.0, other.0);
         let mut answers = self.answers.borrow_mut();
         if let Some(known) = answers.get(&question) {

@@ -44,8 +44,9 @@ impl<'a> Walk<'a> {
     }
 
     fn takes_left(&self, left: &Node, right: &Node) -> bool {
-        let precedes =
-            |one: &Node, other: &Node| self.flow.precedes(self.parent, one.key, other.key);
+        let precedes = |one: &Node, other: &Node| {
+            self.flow.precedes(self.parent, one.key, other.key) == Some(true)
+        };
         // The flow never orders both ways.
         if precedes(left, right) {
             return true;

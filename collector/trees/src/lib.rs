@@ -80,11 +80,9 @@ pub use tree_node::{Boundary, Cluster, Content, Iterations, Key, Kind, Node};
 pub trait ControlFlow {
     /// Returns whether `other` can run after `one` within one pass through `parent` (a procedure,
     /// or one iteration of a loop): whether `other` is reachable without a back edge (ICS18,
-    /// Algorithm 1).
-    ///
-    /// False where the control flow is unknown. A strict order: never true of a key and itself, nor
-    /// of two keys in both directions.
-    fn precedes(&self, parent: Key, one: Key, other: Key) -> bool;
+    /// Algorithm 1); `None` where the control flow is unknown. A strict order of the other keys:
+    /// never true of a key and itself, nor of two keys in both directions.
+    fn precedes(&self, parent: Key, one: Key, other: Key) -> Option<bool>;
 
     /// Returns a total order of keys, for those that the control flow leaves unordered.
     fn order(&self, one: Key, other: Key) -> Ordering {

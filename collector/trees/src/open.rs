@@ -319,7 +319,7 @@ impl Open {
 impl OpenLoop {
     /// Begins another loop.
     fn begin(&mut self, key: Key, (when, began): (Moment, u64), closed: &Closed) {
-        self.identifier = IterationSplitter::new(key);
+        self.identifier.restart(key);
         (self.begin, self.began) = (when, began);
         self.first = closed.len();
         (self.number, self.accepted, self.rejected) = (0, 0, 0);

@@ -322,11 +322,11 @@ impl Open {
     }
 }
 
-/// Empty control flow: no key is known to precede another.
+/// Control flow about which nothing is known.
 struct Unknown;
 
 impl ControlFlow for Unknown {
-    fn precedes(&self, _: Key, _: Key, _: Key) -> bool {
-        false
+    fn precedes(&self, _: Key, _: Key, _: Key) -> Option<bool> {
+        None
     }
 }

@@ -110,8 +110,8 @@ fn a_call_that_was_hardly_seen_is_no_difference() {
 fn without_control_flow_what_comes_later_decides() {
     struct Unknown;
     impl ControlFlow for Unknown {
-        fn precedes(&self, _: Key, _: Key, _: Key) -> bool {
-            false
+        fn precedes(&self, _: Key, _: Key, _: Key) -> Option<bool> {
+            None
         }
     }
     let one = iteration(&[(50, 3), (10, 5), (20, 7)]);

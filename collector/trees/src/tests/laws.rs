@@ -254,7 +254,7 @@ proptest! {
             }
         }
         impl ControlFlow for Reversed {
-            fn precedes(&self, _: Key, one: Key, other: Key) -> bool {
+            fn precedes(&self, _: Key, one: Key, other: Key) -> Option<bool> {
                 Decades.precedes(Key(0), Key(10_000 - one.0), Key(10_000 - other.0))
             }
         }

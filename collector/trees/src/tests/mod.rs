@@ -16,8 +16,8 @@ use super::{Boundary, Cluster, Content, ControlFlow, Key, Kind, Node};
 struct Decades;
 
 impl ControlFlow for Decades {
-    fn precedes(&self, _: Key, one: Key, other: Key) -> bool {
-        one.0 / 10 < other.0 / 10
+    fn precedes(&self, _: Key, one: Key, other: Key) -> Option<bool> {
+        Some(one.0 / 10 < other.0 / 10)
     }
 }
 
