@@ -114,6 +114,12 @@ impl Binary {
         alike.start.max(extent.range.start)..alike.end.min(extent.range.end)
     }
 
+    /// Returns the stretches of a function, or of a split-off part, that belong to no other
+    /// function.
+    pub(super) fn without_nested(&self, part: &Range<u64>) -> Vec<Range<u64>> {
+        self.table.without_nested(part)
+    }
+
     /// Returns the targets of a part's jumps out of itself, each once, at most [`MAX_OWNERS`].
     pub(super) fn jumps_out_of(&self, part: &Range<u64>) -> Vec<u64> {
         let size = part.end.saturating_sub(part.start).min(MAX_PART_BYTES);

@@ -113,7 +113,8 @@ pub struct Function {
     pub name: Option<Arc<str>>,
     /// Address of the first instruction.
     pub entry: u64,
-    /// Address ranges, ascending: the function and the parts that were split off.
+    /// Address ranges, ascending: the function and the parts that were split off, without the
+    /// functions within them that have symbols of their own.
     pub parts: Vec<Range<u64>>,
     pub(super) body: Result<Body, Absent>,
     /// Source positions by loop; empty until needed, as debug information is slow to read.

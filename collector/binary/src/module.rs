@@ -196,7 +196,10 @@ impl Module {
         let name = symbol.and_then(|symbol| symbol.name());
         let name = name.map(|symbol| strings.intern(&demangle(&symbol)));
         let range = extent.range;
-        let function = Function::recover(&open.binary, name, range.start, &range);
+        let mut function = Function::recover(&open.binary, name, range.start, &range);
+        // The result for an address must not depend on the address that was looked up first.
+        let own = function.parts.iter().flat_map(|part| open.binary.without_nested(part));
+        function.parts = own.collect();
         self.add(Arc::new(function));
         self.note_news();
     }

@@ -178,6 +178,23 @@ impl Table {
         low..next
     }
 
+    /// Returns the stretches of a function, ascending, that belong to no other one: symbols of
+    /// assembly can be nested. Also for a function without a symbol.
+    pub(crate) fn without_nested(&self, function: &Range<u64>) -> Vec<Range<u64>> {
+        let after = self.symbols.partition_point(|symbol| symbol.start <= function.start);
+        let (before, inside) = self.symbols.split_at(after);
+        let before = before.last().filter(|symbol| symbol.range() != *function);
+        let mut at = before.map_or(0, Symbol::reach).max(function.start);
+        let mut found = Vec::new();
+        for symbol in inside.iter().take_while(|symbol| symbol.start < function.end) {
+            found.push(at..symbol.start);
+            at = at.max(symbol.range().end);
+        }
+        found.push(at..function.end);
+        found.retain(|stretch| !stretch.is_empty());
+        found
+    }
+
     /// Returns all functions with a symbol, by ascending address.
     pub(crate) fn functions(&self) -> impl Iterator<Item = Found<'_>> {
         self.symbols.iter().map(|symbol| Found { table: self, symbol })
@@ -323,6 +340,15 @@ mod tests {
             let beyond = beyond.into_iter().flatten().filter(|beyond| *beyond < 0x310);
             assert!(beyond.into_iter().all(|beyond| table.symbol(beyond) != symbol));
         }
+        for function in table.functions() {
+            let own = table.without_nested(&function.range());
+            let is_own = |address| own.iter().any(|stretch| stretch.contains(&address));
+            let holds = |address| table.symbol(address) == function.name();
+            assert!((0x0f0..0x320).all(|address| is_own(address) == holds(address)), "{own:x?}");
+        }
+        // A function without a symbol.
+        let own = table.without_nested(&(0x180..0x320));
+        assert_eq!(own, [0x200..0x300, 0x310..0x320]);
     }
 
     #[test]

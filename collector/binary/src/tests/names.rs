@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use super::compiled::{Folder, Subject, compile};
 use crate::{Address, Structures};
 
 #[inline(never)]
@@ -72,5 +73,23 @@ fn another_build_and_a_missing_file_give_no_names() {
     assert_eq!(named(path.to_str().unwrap(), vec![0xaa; 20], address), None);
     for path in ["/nonexistent/lib.so", "", "/proc/self/maps", "/dev/zero"] {
         assert_eq!(named(path, Vec::new(), 5), None, "{path}");
+    }
+}
+
+#[test]
+fn the_functions_of_nested_symbols_do_not_depend_on_the_order_of_lookups() {
+    let folder = Folder::new();
+    let path = compile(&folder, "gcc", &["-shared", "-nostdlib"], &["nested_symbols.s"]);
+    let whole = Subject::new(&path).range("outer");
+    let order: Vec<u64> = whole.collect();
+    for first in &order {
+        let mut subject = Subject::new(&path);
+        let mut name = |at: &u64| {
+            let function = subject.structures.function(subject.module, Address::Leaf(*at)).unwrap();
+            function.name.as_ref().unwrap().to_string()
+        };
+        name(first);
+        let names: Vec<String> = order.iter().map(name).collect();
+        assert_eq!(names, ["outer", "inner", "inner", "outer", "outer"], "{first:x}");
     }
 }
