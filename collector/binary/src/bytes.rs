@@ -47,7 +47,7 @@ struct Section {
     limit: Limit,
 }
 
-/// A part of a section, read by `gimli`. After the deadline of its limit, reads fail.
+/// A part of a section, read by `gimli`. Reads beyond its limit fail.
 #[derive(Clone, Debug)]
 pub(super) struct Bytes {
     section: Arc<Section>,
@@ -201,7 +201,7 @@ impl gimli::Reader for Bytes {
         if into.len() as u64 > self.len {
             return self.end_of_section();
         }
-        if self.section.limit.interrupts() {
+        if self.section.limit.interrupts() || self.section.limit.is_too_deep() {
             return Err(gimli::Error::Io);
         }
         let mut done = 0;

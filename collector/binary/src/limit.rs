@@ -1,12 +1,16 @@
-//! The time limit of lookups.
+//! The limits of lookups: a deadline, and the stack that reading debug information may take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Number of reads of debug information between two readings of the clock; together they take a few
 /// microseconds.
 const READS: u32 = 64;
+
+/// Maximum number of bytes of stack for reading debug information. `addr2line` descends into
+/// inlined calls by recursion, which takes about a kilobyte per level.
+const MAX_STACK_BYTES: usize = 512 << 10;
 
 const NEVER: u64 = u64::MAX;
 
@@ -25,6 +29,8 @@ struct Shared {
     reads: AtomicU32,
     /// Whether a read has failed since the last call of [`Limit::take_interruption`].
     was_interrupted: AtomicBool,
+    /// Lowest address that the stack of the current lookup may reach; 0 without a bound.
+    lowest_stack: AtomicUsize,
 }
 
 impl Default for Shared {
@@ -35,8 +41,15 @@ impl Default for Shared {
             grace: AtomicU64::new(0),
             reads: AtomicU32::new(0),
             was_interrupted: AtomicBool::new(false),
+            lowest_stack: AtomicUsize::new(0),
         }
     }
+}
+
+/// Returns an address within the stack of the calling function.
+fn stack_address() -> usize {
+    let here = 0u8;
+    std::ptr::from_ref(&here).addr()
 }
 
 impl Limit {
@@ -90,6 +103,20 @@ impl Limit {
             self.0.was_interrupted.store(true, Relaxed);
         }
         self.0.was_interrupted.load(Relaxed)
+    }
+
+    /// Calls `read`, which may take [`MAX_STACK_BYTES`] of stack.
+    pub(super) fn with_bounded_stack<T>(&self, read: impl FnOnce() -> T) -> T {
+        let lowest = stack_address().saturating_sub(MAX_STACK_BYTES);
+        self.0.lowest_stack.store(lowest, Relaxed);
+        let result = read();
+        self.0.lowest_stack.store(0, Relaxed);
+        result
+    }
+
+    /// Returns whether a read has to fail because the stack is used up.
+    pub(super) fn is_too_deep(&self) -> bool {
+        stack_address() < self.0.lowest_stack.load(Relaxed)
     }
 
     /// Returns whether a read has failed since the last call.

@@ -152,6 +152,7 @@ impl Debug {
             return None;
         }
         let find = || self.complete(self.context.find_frames(address)).ok();
+        let find = || self.limit.with_bounded_stack(find);
         let frames = count_as(MemoryKind::DebugInfo, find)?;
         let mut lines = Lines::default();
         let mut frames = frames;

@@ -8,6 +8,10 @@ use super::graph::Block;
 /// Maximum number of blocks of a loop at which inlined calls are compared, apart from its ends.
 const MAX_SAMPLES: usize = 16;
 
+/// Maximum number of blocks of all loops of a function, each block counted in each loop around it.
+/// The loops of a function with more have no lines.
+const MAX_MEMBERS: usize = 1 << 22;
+
 /// One step from a function inwards to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -54,6 +58,11 @@ pub(super) fn locate_loops(
     let mut sources: Vec<LoopSource> = (0..count as u32)
         .map(|index| LoopSource { lines: Lines::default(), original: LoopId(index) })
         .collect();
+    let innermost = (0..blocks.len() as u32).filter_map(|block| body.nest.innermost(block));
+    let depth = |around: u32| body.loops[around as usize].depth as usize + 1;
+    if innermost.map(depth).sum::<usize>() > MAX_MEMBERS {
+        return sources;
+    }
     let mut members: Vec<Vec<u32>> = vec![Vec::new(); count];
     for block in 0..blocks.len() as u32 {
         for around in body.nest.outwards(body.nest.innermost(block)) {
@@ -64,9 +73,7 @@ pub(super) fn locate_loops(
         let header = body.nest.cycles[index].header;
         // A loop's line is taken from its header, its back edges and its exits: compilers move the
         // test that the line stands for to any of them.
-        let is_inside = |block: u32| {
-            body.nest.outwards(body.nest.innermost(block)).any(|around| around as usize == index)
-        };
+        let is_inside = |block: u32| members.binary_search(&block).is_ok();
         let turns = members.iter().filter(|block| {
             let next = body.graph.successors(**block);
             next.contains(&header) || next.iter().any(|next| !is_inside(*next))
@@ -129,5 +136,40 @@ fn at_depth(lines: &Lines, depth: usize) -> Option<&Location> {
     match lines.inlined.get(depth) {
         Some(inner) => inner.call.as_ref(),
         None => lines.location.as_ref(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::function::{Body, loops};
+    use super::super::graph::{Found, Graph};
+    use super::super::natural_loops::Nest;
+    use super::*;
+
+    /// Returns a function of loops within each other, and nothing else: their headers, then the
+    /// jumps back.
+    fn nested(depth: u64) -> Function {
+        let found = (0..2 * depth).map(|start| {
+            let back = (start >= depth).then(|| 2 * depth - 1 - start);
+            let block = Block { start, end: start + 1, last: start };
+            Found { block, successors: back.into_iter().chain([start + 1]).collect() }
+        });
+        let graph = Graph::new(found.collect(), 0).unwrap();
+        let nest = Nest::of(&graph).unwrap();
+        let loops = loops(&graph, &nest);
+        let body = Body { graph, nest, loops, calls: Vec::new(), is_complete: true };
+        Function::new(None, 0, Vec::new(), Ok(body))
+    }
+
+    #[test]
+    fn loops_nested_without_end_have_no_lines() {
+        for (depth, has_lines) in [(20, true), (2050, false)] {
+            let mut lookups = 0;
+            let sources = locate_loops(&nested(depth), |_| {
+                lookups += 1;
+                Lines::default()
+            });
+            assert_eq!((sources.len(), lookups > 0), (depth as usize, has_lines));
+        }
     }
 }

@@ -261,3 +261,15 @@ fn pack(folder: &Folder) {
     run(Command::new("dwp").arg("-o").arg(folder.0.join("subject.dwp")).args(&parts));
     parts.iter().for_each(|part| std::fs::remove_file(part).unwrap());
 }
+
+#[test]
+fn inlined_calls_nested_without_end_are_survived() {
+    let folder = Folder::new();
+    let path = compile(&folder, "gcc", &["-shared", "-nostdlib"], &["deep_inlining.s"]);
+    let mut subject = Subject::new(&path);
+    let names = ["deep", "plain"].map(|symbol| {
+        let address = subject.range(symbol).start;
+        ours(&mut subject, address).into_iter().map(|(name, ..)| name).collect::<Vec<_>>()
+    });
+    assert_eq!(names, [vec!["deep"], vec!["inner", "plain"]]);
+}
