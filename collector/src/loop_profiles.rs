@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use crate::loop_profile::{LoopCluster, LoopInstance, LoopProfile};
-use crate::loop_slices::mean_iteration;
-use crate::profile::{NodeId, TemporalTreeKey, TemporalTreeProfile};
+use crate::loop_slices::{KeyContexts, mean_iteration};
+use crate::profile::NodeId;
 use plimsoll_trees::{Content, Durations, Instance, Iterations, Kind, Node, WantedIteration};
 
 /// Returns all loops of a temporal context tree with distinguished iterations, by their contexts:
 /// copies of a loop, and call sites of one context, are merged.
-pub(crate) fn loops(temporal_tree: &TemporalTreeProfile) -> Vec<LoopProfile> {
+pub(crate) fn loops(tree: &Node, contexts: KeyContexts<'_>) -> Vec<LoopProfile> {
     let mut found = BTreeMap::new();
-    visit(&temporal_tree.tree, temporal_tree, &mut found);
-    describe(&temporal_tree.tree, temporal_tree, &mut found);
+    visit(tree, None, contexts, &mut found);
+    // Minimum time of a loop with described iterations.
+    let least = MIN_DESCRIBED_FRACTION * tree.duration() as f64;
+    describe(tree, None, contexts, least, &mut found);
     let profiles = found.into_values().map(|(it, durations)| LoopProfile {
         stride: durations.stride(),
         durations: durations.stretches().iter().map(|s| (s.sum, s.count)).collect(),
@@ -25,30 +27,27 @@ pub(crate) fn loops(temporal_tree: &TemporalTreeProfile) -> Vec<LoopProfile> {
     profiles.collect()
 }
 
+/// Adds the loops at and below a node in the context `around`.
 fn visit(
     node: &Node,
-    temporal_tree: &TemporalTreeProfile,
+    around: Option<NodeId>,
+    contexts: KeyContexts<'_>,
     found: &mut BTreeMap<NodeId, (LoopProfile, Durations)>,
 ) {
+    let at = contexts.within(around, node);
+    if let (Some(at), Content::Loop(iterations)) = (at, node.content()) {
+        let (it, durations) = found.entry(at).or_insert_with(|| (empty(at), <_>::default()));
+        add(it, node, iterations);
+        durations.merge(iterations.durations().clone());
+    }
+    let mut visit = |node| visit(node, at.or(around), contexts, found);
     match node.content() {
         Content::Ordered(children) | Content::Profile(children) => {
-            children.iter().for_each(|child| visit(child, temporal_tree, found));
+            children.iter().for_each(visit);
         }
         Content::Loop(iterations) => {
-            if let Some(at) = temporal_tree.keys[node.key().0 as usize].node {
-                let (it, durations) =
-                    found.entry(at).or_insert_with(|| (empty(at), <_>::default()));
-                add(it, node, iterations);
-                durations.merge(iterations.durations().clone());
-            }
-            iterations
-                .clusters()
-                .iter()
-                .for_each(|cluster| visit(&cluster.tree, temporal_tree, found));
-            iterations
-                .rejected_children()
-                .iter()
-                .for_each(|child| visit(child, temporal_tree, found));
+            iterations.clusters().iter().for_each(|cluster| visit(&cluster.tree));
+            iterations.rejected_children().iter().for_each(visit);
         }
     }
 }
@@ -80,30 +79,35 @@ fn add(it: &mut LoopProfile, node: &Node, iterations: &Iterations) {
     }
 }
 
-/// Describes the mean iterations of the loops that take a significant part of the thread's run.
+/// Describes the mean iterations of the loops at and below a node in the context `around` that take
+/// a significant part of the thread's run.
 fn describe(
     node: &Node,
-    temporal_tree: &TemporalTreeProfile,
+    around: Option<NodeId>,
+    contexts: KeyContexts<'_>,
+    least: f64,
     found: &mut BTreeMap<NodeId, (LoopProfile, Durations)>,
 ) {
+    let at = contexts.within(around, node);
+    let inside = at.or(around);
     match node.content() {
         Content::Ordered(children) | Content::Profile(children) => {
-            children.iter().for_each(|child| describe(child, temporal_tree, found));
+            children.iter().for_each(|child| describe(child, inside, contexts, least, found));
         }
         Content::Loop(iterations) => {
-            let at = temporal_tree.keys[node.key().0 as usize].node;
             let it = at.and_then(|at| found.get_mut(&at)).map(|(it, _)| it);
-            if let Some(it) = it.filter(|it| is_described(it, temporal_tree)) {
+            if let Some(it) = it.filter(|it| is_described(it, least)) {
                 for cluster in iterations.clusters() {
                     let known = it.clusters.iter_mut().find(|it| it.members == cluster.members);
                     // The first execution with these iterations stands for the others.
                     if let Some(known) = known.filter(|known| known.contexts.is_empty()) {
-                        let mean = mean_iteration(&cluster.tree, &temporal_tree.keys);
+                        let mean = mean_iteration(&cluster.tree, contexts);
                         (known.contexts, known.slices) = (mean.contexts, mean.slices);
                     }
                 }
             }
-            iterations.clusters().iter().for_each(|it| describe(&it.tree, temporal_tree, found));
+            let clusters = iterations.clusters().iter();
+            clusters.for_each(|it| describe(&it.tree, inside, contexts, least, found));
         }
     }
 }
@@ -115,17 +119,19 @@ pub(crate) fn add_instance(
     loops: &mut [LoopProfile],
     captured: Instance,
     path: &Node,
-    keys: &[TemporalTreeKey],
+    contexts: KeyContexts<'_>,
 ) {
+    let mut around = None;
     for node in std::iter::successors(Some(path), |node| first_child(node)) {
-        let Some(context) = keys[node.key().0 as usize].node else { continue };
+        let Some(context) = contexts.within(around, node) else { continue };
+        around = Some(context);
         let Some(it) = loops.iter_mut().find(|it| it.node == context) else { continue };
         let represented = it.clusters.iter_mut().find(|cluster| {
             !cluster.slices.is_empty() && cluster.representative() == Some(captured)
         });
         // Outer loops are on the path as well, with the duration of the same iteration.
         if let Some(cluster) = represented.filter(|_| node.kind() == Kind::Loop) {
-            let slices = mean_iteration(node, keys).slices;
+            let slices = mean_iteration(node, contexts).slices;
             cluster.instance = Some(LoopInstance { duration_ns: captured.duration, slices });
         }
     }
@@ -157,8 +163,7 @@ const MIN_DESCRIBED_FRACTION: f64 = 0.05;
 /// Maximum number of clusters of a loop with described iterations.
 const MAX_DESCRIBED_CLUSTERS: usize = 16;
 
-fn is_described(it: &LoopProfile, temporal_tree: &TemporalTreeProfile) -> bool {
-    let least = MIN_DESCRIBED_FRACTION * temporal_tree.tree.duration() as f64;
+fn is_described(it: &LoopProfile, least: f64) -> bool {
     it.duration_ns as f64 >= least && it.clusters.len() <= MAX_DESCRIBED_CLUSTERS
 }
 
@@ -173,5 +178,52 @@ fn empty(node: NodeId) -> LoopProfile {
         durations: Vec::new(),
         begins: Vec::new(),
         clusters: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{self, TemporalTreeKey};
+    use plimsoll_trees::{ControlFlow, Frame, Key, Lca, Limits, Moment, TreeBuilder};
+
+    struct Unknown;
+
+    impl ControlFlow for Unknown {
+        fn precedes(&self, _: Key, _: Key, _: Key) -> Option<bool> {
+            None
+        }
+    }
+
+    /// A loop of main makes a parallel region in each iteration: a loop of the OpenMP runtime calls
+    /// the outlined function. The frames of the runtime have the contexts of their caller.
+    #[test]
+    fn frames_that_are_left_out_add_nothing_to_the_contexts_of_their_caller() {
+        let [in_main, in_loop, in_outlined]: [NodeId; 3] = [0, 1, 2];
+        let meanings =
+            [None, Some(in_main), Some(in_loop), Some(in_main), Some(in_loop), Some(in_outlined)];
+        let keys = meanings.map(|node| TemporalTreeKey { node, site: 0, position: None });
+        let nodes = [None, Some(in_main), Some(in_loop)].map(|parent| profile::Node {
+            parent,
+            frame: 0,
+            site: 0,
+        });
+        let limits = Limits { period: 10, nodes: 1 << 10, iteration_nodes: 1 << 8 };
+        let mut builder = TreeBuilder::new(Key(0), 0, limits);
+        let [main, outlined] = [1, 5].map(|key| Frame::call(Key(key)));
+        let [own, runtime] = [2, 4].map(|key| Frame::within_loop(Key(key)));
+        let path = [main, own, Frame::call(Key(3)), runtime, outlined];
+        for at in 0..5 {
+            let kept = if at == 0 { 0 } else { 2 };
+            let when = Moment::exact(100 * at);
+            builder.change(Lca::exactly(kept), &path[kept..], when, &Unknown);
+        }
+        let (tree, _) = builder.finish(500, &Unknown);
+        let found = loops(&tree, KeyContexts { keys: &keys, nodes: &nodes });
+        let [it] = &found[..] else { panic!("{found:#?}") };
+        assert_eq!((it.node, it.executions, it.accepted, it.duration_ns), (in_loop, 1, 5, 500));
+        let [cluster] = &it.clusters[..] else { panic!("{found:#?}") };
+        assert_eq!((cluster.count, &cluster.contexts[..]), (5, &[(in_outlined, 100)][..]));
+        assert!(cluster.slices.iter().all(|slice| slice.node == in_outlined));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use plimsoll_trees::{Content, Node, flattened};
 
 use crate::loop_profile::LoopSlice;
-use crate::profile::{NodeId, TemporalTreeKey};
+use crate::profile::{self, NodeId, TemporalTreeKey};
 
 /// Maximum number of slices of an iteration; the longest are kept.
 pub(crate) const MAX_SLICES: usize = 48;
@@ -22,12 +22,32 @@ pub(crate) struct MeanIteration {
     pub(crate) slices: Vec<LoopSlice>,
 }
 
+/// Meaning of the keys of a temporal context tree.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyContexts<'a> {
+    pub(crate) keys: &'a [TemporalTreeKey],
+    /// Contexts that the keys refer to.
+    pub(crate) nodes: &'a [profile::Node],
+}
+
+impl KeyContexts<'_> {
+    /// Returns the context of a tree node that lies in the context `around`. `None` if the node is
+    /// none of the user's, or if its frames are left out of the user's paths: they have the context
+    /// of their caller.
+    pub(crate) fn within(&self, around: Option<NodeId>, node: &Node) -> Option<NodeId> {
+        let context = self.keys.get(node.key().0 as usize)?.node?;
+        let parent = |at: &NodeId| self.nodes.get(*at as usize)?.parent;
+        let is_around = std::iter::successors(around, parent).any(|at| at == context);
+        (!is_around).then_some(context)
+    }
+}
+
 /// Returns the mean over the iterations summed up in `tree`. Where the tree does not know the order
 /// of calls (profile nodes), the calls are laid out one after another.
-pub(crate) fn mean_iteration(tree: &Node, keys: &[TemporalTreeKey]) -> MeanIteration {
+pub(crate) fn mean_iteration(tree: &Node, contexts: KeyContexts<'_>) -> MeanIteration {
     let weight = tree.count().max(1);
-    let mut layout = Layout { keys, weight, slices: Vec::new() };
-    layout.children(tree, 0);
+    let mut layout = Layout { contexts, weight, slices: Vec::new() };
+    layout.children(tree, 0, contexts.within(None, tree));
     let mut sums: BTreeMap<NodeId, u64> = BTreeMap::new();
     for slice in &layout.slices {
         *sums.entry(slice.node).or_default() += slice.duration_ns;
@@ -54,40 +74,42 @@ fn longest(mut slices: Vec<LoopSlice>, least_ns: u64) -> Vec<LoopSlice> {
 }
 
 struct Layout<'a> {
-    keys: &'a [TemporalTreeKey],
+    contexts: KeyContexts<'a>,
     /// Number of iterations that the tree sums up.
     weight: u64,
     slices: Vec<LoopSlice>,
 }
 
 impl Layout<'_> {
-    /// Lays out what lies under `node`; `begin` is the node's begin, summed over all iterations.
-    fn children(&mut self, node: &Node, begin: u64) {
+    /// Lays out what lies under `node`, in the context `around`; `begin` is the begin of the node,
+    /// summed over all iterations.
+    fn children(&mut self, node: &Node, begin: u64, around: Option<NodeId>) {
         match node.content() {
             Content::Ordered(_) => {
                 for (offset, child) in node.children_by_time() {
-                    self.slice(child, begin + offset);
+                    self.slice(child, begin + offset, around);
                 }
             }
             Content::Profile(children) => {
                 let mut at = begin;
                 for child in children {
-                    self.slice(child, at);
+                    self.slice(child, at, around);
                     at += child.duration();
                 }
             }
             // The iterations of an inner loop are summed up.
-            Content::Loop(_) => self.children(&flattened(node), begin),
+            Content::Loop(_) => self.children(&flattened(node), begin, around),
         }
     }
 
-    fn slice(&mut self, node: &Node, begin: u64) {
+    fn slice(&mut self, node: &Node, begin: u64, around: Option<NodeId>) {
         let mean = |sum: u64| sum / self.weight;
-        if let Some(context) = self.keys.get(node.key().0 as usize).and_then(|key| key.node) {
+        let context = self.contexts.within(around, node);
+        if let Some(context) = context {
             let (begin_ns, end_ns) = (mean(begin), mean(begin + node.duration()));
             let duration_ns = end_ns - begin_ns;
             self.slices.push(LoopSlice { node: context, begin_ns, duration_ns });
         }
-        self.children(node, begin);
+        self.children(node, begin, context.or(around));
     }
 }

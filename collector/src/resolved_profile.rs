@@ -20,6 +20,7 @@ use crate::event_counts::{self, Increments, ProcessEvents};
 use crate::exemplars::Exemplars;
 use crate::instance_reservoir::{InstanceReservoir, RawInstance};
 use crate::loop_profiles::{add_instance, loops};
+use crate::loop_slices::KeyContexts;
 use crate::partner_values::{PartnerValues, none_with};
 use crate::phases::Phases;
 use crate::profile::{
@@ -260,12 +261,15 @@ impl FinishedRun<'_> {
             let (mut trees, keys) = self.to_user_terms([temporal_tree], &mut contexts);
             TemporalTreeProfile { tree: trees.remove(0), keys }
         });
-        let mut loops = temporal_tree.as_ref().map_or_else(Vec::new, loops);
+        let mut loops = temporal_tree.as_ref().map_or_else(Vec::new, |it| {
+            loops(&it.tree, KeyContexts { keys: &it.keys, nodes: contexts.nodes() })
+        });
         let (paths, keys) =
             self.to_user_terms(self.captured.iter().map(|it| &it.path), &mut contexts);
         for (captured, path) in self.captured.iter().zip(&paths) {
             let (number, duration_ns) = (captured.number, self.rate.ns(captured.duration));
-            add_instance(&mut loops, Instance { number, duration: duration_ns }, path, &keys);
+            let contexts = KeyContexts { keys: &keys, nodes: contexts.nodes() };
+            add_instance(&mut loops, Instance { number, duration: duration_ns }, path, contexts);
         }
         if let Some(temporal_tree) = &mut temporal_tree {
             prune_to(&mut temporal_tree.tree, MAX_COURSE_NODES, &mut Pruned::default());
