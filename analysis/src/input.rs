@@ -60,6 +60,9 @@ pub struct JobInfo {
     pub started: String,
     /// MPI library.
     pub mpi: Mpi,
+    /// Ranks in MPI_COMM_WORLD, measured or not; `None` without MPI and in earlier spools.
+    #[serde(default)]
+    pub world_ranks: Option<u32>,
     /// Whether the run reached its end and all ranks contribute.
     pub complete: bool,
     /// Reason why the run is incomplete, as the end of a sentence; `None` if `ended` gives it or

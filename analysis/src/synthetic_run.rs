@@ -397,6 +397,7 @@ pub fn job() -> JobInfo {
         job: None,
         started: "2026-01-01T00:00:00+00:00".to_owned(),
         mpi: Mpi { library: None, abi: MpiAbi::OpenMpi },
+        world_ranks: None,
         complete: true,
         incomplete: None,
         ended: "finalize".to_owned(),

@@ -30,6 +30,12 @@ impl ComputationCounts {
         };
         Self { instructions: count(INSTRUCTIONS), cycles: count(CYCLES) }
     }
+
+    /// Returns the multiples of both numbers.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        let times = |count: Option<f64>| count.map(|count| count * factor);
+        Self { instructions: times(self.instructions), cycles: times(self.cycles) }
+    }
 }
 
 /// Sums an event over the contexts with the label of computation. A context's own events are those

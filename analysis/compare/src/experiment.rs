@@ -86,8 +86,10 @@ pub struct Experiment {
     pub started: String,
     /// Run time in seconds.
     pub elapsed_s: f64,
-    /// MPI ranks.
+    /// Ranks of the job. Sums over ranks are of all of them: measured ranks stand for the others.
     pub ranks: u32,
+    /// Measured ranks, at most `ranks`.
+    pub measured_ranks: u32,
     /// Application threads of all ranks.
     pub threads: u32,
     /// Number of nodes.
@@ -126,7 +128,10 @@ impl Experiment {
             read_keys(json)?;
         let indices = tree.nodes.iter().map(|node| (node.frame, node.parent));
         check_indices(tree.frames.len(), indices, &losses)?;
-        let ranks = run.ranks.max(1);
+        let measured_ranks = run.ranks.max(1);
+        let ranks = run.world_ranks.unwrap_or(0).max(measured_ranks);
+        let factor = f64::from(ranks) / f64::from(measured_ranks);
+        let counts = ComputationCounts::of(&counters, &tree.nodes, measured_ranks);
         Ok(Self {
             source: source.to_owned(),
             argument,
@@ -135,7 +140,8 @@ impl Experiment {
             started: run.started,
             elapsed_s: run.elapsed_s,
             ranks,
-            threads: run.threads,
+            measured_ranks,
+            threads: (f64::from(run.threads) * factor).round() as u32,
             nodes: run.nodes.len() as u32,
             crowded: crowded_node(&run.nodes),
             mpi: run.mpi.library,
@@ -143,10 +149,10 @@ impl Experiment {
             period_s: run.period_us.asked * 1e-6,
             efficiency,
             iteration_deviation: iteration_deviation(&loops),
-            counts: ComputationCounts::of(&counters, &tree.nodes, ranks),
+            counts: counts.times(factor),
             losses: losses.iter().map(loss).collect(),
             frames: tree.frames.into_iter().map(frame).collect(),
-            nodes_of_tree: nodes(&tree.nodes, ranks),
+            nodes_of_tree: nodes(&tree.nodes, measured_ranks, factor),
         })
     }
 
@@ -207,8 +213,9 @@ fn loss(loss: &Loss) -> ExperimentLoss {
 }
 
 /// Returns the exclusive times of all contexts: inclusive time minus that of the children, so that
-/// the sum over the tree is the time of the run, even if frames are left out later.
-fn nodes(tree: &[ComparedNode], ranks: u32) -> Vec<ExperimentNode> {
+/// the sum over the tree is the time of the run, even if frames are left out later. Sums over the
+/// `ranks` measured ranks are multiplied by `factor`.
+fn nodes(tree: &[ComparedNode], ranks: u32, factor: f64) -> Vec<ExperimentNode> {
     let mut own_s: Vec<f64> = tree.iter().map(|node| finite(node.inclusive.sum_s)).collect();
     for node in tree {
         if let Some(parent) = node.parent {
@@ -219,8 +226,8 @@ fn nodes(tree: &[ComparedNode], ranks: u32) -> Vec<ExperimentNode> {
     let node = |(node, own_s): (&ComparedNode, f64)| ExperimentNode {
         parent: node.parent,
         frame: node.frame,
-        calls: node.calls,
-        own_s: by_class(node, own_s.max(0.0), ranks),
+        calls: (node.calls as f64 * factor).round() as u64,
+        own_s: by_class(node, own_s.max(0.0), ranks).map(|own_s| own_s * factor),
     };
     tree.iter().zip(own_s).map(node).collect()
 }

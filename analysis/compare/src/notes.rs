@@ -17,6 +17,17 @@ pub fn notes(setups: &[Setup], runs: &[Experiment], expectation: &Expectation) -
     if !incomplete.is_empty() {
         notes.push(format!("Not complete, so their times are too short: {}.", list(&incomplete)));
     }
+    let partial: Vec<&str> = runs
+        .iter()
+        .filter(|run| run.measured_ranks < run.ranks)
+        .map(|run| run.source.as_str())
+        .collect();
+    if !partial.is_empty() {
+        notes.push(format!(
+            "Only some ranks were measured and stand for all of their job: {}.",
+            list(&partial)
+        ));
+    }
     let differs = |value: &dyn Fn(&Experiment) -> String| {
         runs.iter().any(|run| value(run) != value(&runs[0]))
     };

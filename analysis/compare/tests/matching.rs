@@ -75,6 +75,7 @@ fn build(program: &str, ranks: u32, paths: &[PathTime]) -> Experiment {
         started: String::new(),
         elapsed_s: total_s / f64::from(ranks),
         ranks,
+        measured_ranks: ranks,
         threads: ranks,
         nodes: 1,
         crowded: None,

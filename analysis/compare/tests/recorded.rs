@@ -23,6 +23,27 @@ fn series(how: &str) -> Vec<Experiment> {
     RANKS.iter().map(|ranks| experiment(&format!("{how}-{ranks}.plimsoll.json"))).collect()
 }
 
+/// Returns a recorded run on 4 ranks as the measured part of a job with this number of ranks.
+fn part_of(world_ranks: u32) -> Experiment {
+    let mut summary: Value = serde_json::from_slice(&file("strong-4.plimsoll.json")).expect("JSON");
+    summary["run"]["world_ranks"] = world_ranks.into();
+    let json = serde_json::to_vec(&summary).expect("JSON");
+    Experiment::from_json("part", 0, &json).expect("a summary")
+}
+
+#[test]
+fn measured_ranks_stand_for_all_ranks_of_the_job() {
+    let runs = [part_of(64), part_of(128)];
+    let comparison = compare(&runs, &Options { expect: None, fail_above: None }).expect("two");
+    assert_eq!(comparison.expectation.kind, ExpectationKind::Strong);
+    let [first, second] = &comparison.scaling[..] else { panic!("{:?}", comparison.scaling) };
+    assert_eq!((first.ranks, second.ranks), (64, 128));
+    // Each rank computes as long as before: the doubled ranks do all work twice.
+    assert_eq!(second.computation_scaling, Some(0.5));
+    assert_eq!(second.parallel, first.parallel);
+    assert!(comparison.notes.iter().any(|note| note.starts_with("Only some ranks")));
+}
+
 fn compared(how: &str, expect: Expect) -> Comparison {
     let options = Options { expect: Some(expect), fail_above: None };
     compare(&series(how), &options).expect("five set-ups")

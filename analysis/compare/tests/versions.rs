@@ -43,6 +43,7 @@ fn run(times: &Times, argument: usize) -> Experiment {
         started: String::new(),
         elapsed_s: times.elapsed_s,
         ranks: 2,
+        measured_ranks: 2,
         threads: 2,
         nodes: 1,
         crowded: None,

@@ -88,6 +88,10 @@ pub fn headline(summary: &Summary) -> String {
         );
     }
     let job = run.job.as_ref().map_or_else(String::new, |job| format!(", job {job}"));
+    let ranks = match run.world_ranks.filter(|all| *all > run.ranks) {
+        Some(all) => format!("{} of {}", run.ranks, counted(u64::from(all), "rank")),
+        None => counted(u64::from(run.ranks), "rank"),
+    };
     let threads = if run.threads > run.ranks {
         format!(" with {}", counted(u64::from(run.threads), "thread"))
     } else {
@@ -95,9 +99,8 @@ pub fn headline(summary: &Summary) -> String {
     };
     let efficiency = summary.efficiency.parallel.map_or_else(|| "unknown".into(), percent);
     format!(
-        "{}{job}: {}{threads} on {}, {elapsed}, parallel efficiency {efficiency}",
+        "{}{job}: {ranks}{threads} on {}, {elapsed}, parallel efficiency {efficiency}",
         program(summary),
-        counted(u64::from(run.ranks), "rank"),
         hosts(&run.nodes)
     )
 }

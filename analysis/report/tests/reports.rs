@@ -46,6 +46,17 @@ fn a_run_with_a_missing_part_is_not_reported_as_failed() {
 }
 
 #[test]
+fn a_report_says_how_many_ranks_of_the_job_were_measured() {
+    let mut summary = summaries::balanced();
+    let of = |summary: &Summary| text(summary).lines().next().map(str::to_owned);
+    summary.run.world_ranks = Some(summary.run.ranks);
+    assert_eq!(of(&summary), of(&summaries::balanced()));
+    (summary.run.ranks, summary.run.world_ranks) = (8, Some(64));
+    let head = of(&summary).expect("a line");
+    assert!(head.contains(": 8 of 64 ranks with 16 threads on "), "{head}");
+}
+
+#[test]
 fn every_report_fits_its_place() {
     for summary in [
         summaries::minimal(),

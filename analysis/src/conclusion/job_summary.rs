@@ -32,6 +32,7 @@ pub(super) fn run(totals: &JobTotals, job: &JobInfo) -> Run {
         started: job.started.clone(),
         elapsed_s: totals.elapsed_ns as f64 / NS_PER_S,
         ranks: totals.ranks.len(),
+        world_ranks: job.world_ranks,
         threads: u32::try_from(totals.counts.unseen_threads)
             .map_or(u32::MAX, |unseen| totals.threads.saturating_add(unseen)),
         nodes: nodes.collect(),

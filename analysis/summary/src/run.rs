@@ -18,8 +18,12 @@ pub struct Run {
     /// Time from the return of MPI_Init to the entry of MPI_Finalize, on the rank with the longest;
     /// without MPI the process's life.
     pub elapsed_s: f64,
-    /// MPI ranks; 1 without MPI.
+    /// Measured MPI ranks; 1 without MPI.
     pub ranks: u32,
+    /// Ranks in MPI_COMM_WORLD, also those that were not measured (PLIMSOLL_RANKS); `None` without
+    /// MPI and in summaries of earlier builds.
+    #[serde(default)]
+    pub world_ranks: Option<u32>,
     /// Application threads, the sum over all ranks.
     pub threads: u32,
     /// Nodes of the job.

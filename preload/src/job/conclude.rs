@@ -68,6 +68,7 @@ impl Job {
             job: Some(self.id.clone()),
             started: self.started.rfc3339(),
             mpi,
+            world_ranks: state.mpi.as_ref().map(|side| side.size),
             complete,
             incomplete: None,
             ended: ended.to_owned(),

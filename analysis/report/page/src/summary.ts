@@ -112,6 +112,7 @@ export interface Run {
   started: string;
   elapsed_s: number;
   ranks: number;
+  world_ranks?: number | null;
   threads: number;
   nodes: NodeOfRun[];
   mpi: { library: string | null; abi: string };

@@ -95,6 +95,7 @@ pub fn minimal() -> Summary {
             started: "2026-03-01T09:30:00+01:00".into(),
             elapsed_s: 0.0,
             ranks: 1,
+            world_ranks: None,
             threads: 1,
             nodes: vec![],
             mpi: Mpi { library: None, abi: MpiAbi::None },
