@@ -15,7 +15,7 @@ use crate::phrase::{self, bytes, count, counted, frame_with_place, seconds};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::summary_tree::shown_frame;
-use crate::totals::Totals;
+use crate::totals::{PhaseTotals, Totals};
 
 /// Input of a sentence about a loss.
 pub struct AdviceInput<'a> {
@@ -203,11 +203,12 @@ fn locked(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     )
 }
 
-/// All calls in which a loss shows, with their sums.
+/// All calls in which a loss shows, with their sums over ranks.
 struct Calls {
     names: String,
     calls: u64,
     moved: u64,
+    /// Time in the calls, without the waiting for uneven work in a call that ends a phase.
     time_s: f64,
 }
 
@@ -222,15 +223,21 @@ impl Calls {
             is_new
         });
         // Frequent calls are one loss over all phases.
-        let is_in = |phase: &u64| {
-            finding.kind == LossKind::FrequentCommunication || *phase == finding.phase
-        };
-        let phases = totals.sums.phases.iter().filter(|(index, _)| is_in(index));
+        let in_all = finding.kind == LossKind::FrequentCommunication;
+        let phases = totals.sums.phases.iter();
+        let phases = phases.filter(|(index, _)| in_all || **index == finding.phase);
+        let ends =
+            |(_, phase): (_, &PhaseTotals)| phase.ends_in.is_some_and(|it| nodes.contains(&it));
+        let is_ending = phases.clone().any(ends);
         let of_phase = phases.flat_map(|(_, phase)| nodes.iter().filter_map(|it| phase.wait(*it)));
         let (calls, moved, ns) = of_phase.fold((0, 0, 0), |(calls, moved, ns), call| {
             (calls + call.calls, moved + call.moved, ns + call.time.sum)
         });
-        let time_s = ns as f64 / NS_PER_S;
+        let mut time_s = ns as f64 / NS_PER_S;
+        if is_ending {
+            let lost_s = if in_all { finding.seconds } else { finding.own_s() };
+            time_s = time_s.min(lost_s * f64::from(totals.job.ranks.len()));
+        }
         Self { names: listed(&names), calls, moved, time_s }
     }
 }

@@ -90,7 +90,7 @@ fn who_waits_for_a_late_partner_does_not_wait_for_the_data() {
 #[test]
 fn an_exchange_that_ends_uneven_work_is_large_by_its_own_time() {
     const EXCHANGE: &str = "main/exchange/MPI_Alltoall";
-    let losses = |bytes: u64| {
+    let diagnosed = |bytes: u64| {
         let mut subject = Subject::new(4);
         for _ in 0..10 {
             subject.step(EXCHANGE, |rank| {
@@ -98,11 +98,14 @@ fn an_exchange_that_ends_uneven_work_is_large_by_its_own_time() {
                 vec![doing("main/solve", work_ms * MS), calling(EXCHANGE, 80 * MS, 0, bytes)]
             });
         }
-        let mut found = kinds(&verdict(&subject));
-        found.sort_by_key(|(kind, _)| *kind);
-        found
+        let mut summary = verdict(&subject);
+        summary.losses.sort_by_key(|loss| loss.kind);
+        summary
     };
     let uneven = (LossKind::LoadImbalance, 1.125);
-    assert_eq!(losses(80 * MIB), [uneven, (LossKind::LargeMessage, 0.8)]);
-    assert_eq!(losses(MIB / 2), [uneven]);
+    assert_eq!(kinds(&diagnosed(MIB / 2)), [uneven]);
+    let summary = diagnosed(80 * MIB);
+    assert_eq!(kinds(&summary), [uneven, (LossKind::LargeMessage, 0.8)]);
+    let advice = &summary.losses[1].advice;
+    assert!(advice.contains("moves 80.0 MiB a call, which takes 80.0 ms."), "{advice}");
 }
