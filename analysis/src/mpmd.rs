@@ -296,12 +296,16 @@ impl Tasks<'_> {
             return finding;
         }
         let found: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
-        match found.len() {
-            0 => finding,
-            1 => Finding {
+        let waits = |place: u32| groups[place as usize].phase.wait(finding.symptom).is_some();
+        match &found[..] {
+            [] => finding,
+            // The phase has one loss for each symptom, also if it lies in one group.
+            [only] if only.group.is_some_and(waits) => Finding {
                 seconds: finding.seconds,
                 first_instances: finding.first_instances,
-                ..found[0].clone()
+                symptom: finding.symptom,
+                waiting: finding.waiting,
+                ..only.clone()
             },
             _ => Finding {
                 by_turns: found.iter().all(|group| group.by_turns),

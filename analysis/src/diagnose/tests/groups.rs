@@ -171,6 +171,10 @@ fn groups_explain_their_share_of_each_loss_of_a_phase() {
     }));
     let found = [(LossKind::LoadImbalance, 0.2625); 2];
     assert_eq!(kinds(&summary), found);
+    let symptom = |loss: &Loss| path(&loss.symptom.path);
+    let mut symptoms: Vec<String> = summary.losses.iter().map(symptom).collect();
+    symptoms.sort();
+    assert_eq!(symptoms, ["main/MPI_Barrier", "main/halo/MPI_Recv"]);
 }
 
 #[test]
