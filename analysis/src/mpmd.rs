@@ -150,11 +150,16 @@ pub fn communication(
         let scope = Scope { imbalance: &imbalance, ..group.scope(whole.index, place) };
         let left_ns = (left_ns - idle_ns).max(0.0);
         for finding in communication::communication(totals, context_classes, &scope, left_ns) {
-            let place = finding.causes.first().map_or(finding.symptom, |cause| cause.node);
-            match merged.get_mut(&(finding.kind, frame(place))) {
+            // The causes of late partners are the groups' own work; all others are code that calls.
+            let cause = finding.causes.first().filter(|_| finding.kind != LossKind::WaitForPartner);
+            let place = match cause {
+                Some(cause) => (Some(frame(cause.node)), None),
+                None => (None, Some(finding.symptom)),
+            };
+            match merged.get_mut(&(finding.kind, place)) {
                 Some(known) => *known = of_both(known.clone(), finding),
                 None => {
-                    merged.insert((finding.kind, frame(place)), finding);
+                    merged.insert((finding.kind, place), finding);
                 }
             }
         }

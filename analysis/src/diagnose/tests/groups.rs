@@ -58,6 +58,16 @@ fn the_same_calls_in_all_groups_are_one_loss() {
 }
 
 #[test]
+fn waiting_for_partners_in_one_call_of_all_groups_is_one_loss() {
+    let summary = verdict(&ten_steps(4, |rank| {
+        let task = if rank == 3 { "main/ocean" } else { "main/atmosphere" };
+        vec![doing(task, 100 * MS), calling("main/halo/MPI_Recv", 40 * MS, 1, 0)]
+    }));
+    assert_eq!(kinds(&summary), [(LossKind::WaitForPartner, 0.4)]);
+    assert_eq!(only_loss(&summary).group, None);
+}
+
+#[test]
 fn calls_of_groups_together_lose_no_more_than_the_phase() {
     let summary = verdict(&ten_steps(4, |rank| match rank {
         3 => vec![doing("main/ocean", 100 * MS), calling("main/ocean/MPI_Recv", 40 * MS, 1, 0)],
