@@ -271,14 +271,23 @@ fn waits(contexts: &[TreeNode]) -> Vec<Wait> {
         fractions.push(match outer > 0.0 {
             true => outer,
             false if node.calls_exact && node.label.is_a(Label::Wait) => 1.0,
-            false if idle(node) && !below && node.inclusive.mean_s > 0.0 => {
-                (node.idle_s.unwrap_or(0.0) / node.inclusive.mean_s).min(1.0)
+            false if idle(node) && !below && thread_mean_s(node) > 0.0 => {
+                (node.idle_s.unwrap_or(0.0) / thread_mean_s(node)).min(1.0)
             }
             false => 0.0,
         });
     }
     let waits = (0..).zip(fractions).filter(|(_, fraction)| *fraction > 0.0);
     waits.map(|(context, fraction)| Wait { context, fraction }).collect()
+}
+
+/// Returns the mean time of a waiting call in one thread, which its idleness is a part of. In
+/// threads that do not communicate, inclusive times are sums over the threads of a rank, but
+/// imbalance and wait are those of a mean thread (ICS18, Table 1).
+fn thread_mean_s(node: &TreeNode) -> f64 {
+    let imb_s = node.imb_s.filter(|_| node.label.is_a(Label::CollectiveSynchronisation));
+    let mean_s = imb_s.unwrap_or(0.0) + node.wait_s.unwrap_or(0.0);
+    if mean_s > 0.0 { mean_s } else { node.inclusive.mean_s }
 }
 
 fn lanes(

@@ -11,7 +11,7 @@ use generated::{Run, Totals, expected, rank_bytes, rank_rows, run, timeline_json
 use plimsoll_export::{
     CallForest, ExportError, Format, LaneChoice, RankRows, TimelineCells, write, write_iterations,
 };
-use plimsoll_summary::{IterationCluster, IterationSlice, Iterations, Loop};
+use plimsoll_summary::{IterationCluster, IterationSlice, Iterations, Label, Loop};
 
 /// The formats count in whole microseconds; 1000 contexts may be rounded.
 const TOLERANCE: f64 = 1e-3;
@@ -88,6 +88,28 @@ fn each_format_holds_the_times_of_each_rank() {
             let in_deep_call = 0.75 * call_s;
             assert!((wait_s - in_deep_call).abs() < 1e-3 * call_s + 1e-5, "{format}: {wait_s}");
         }
+    }
+}
+
+/// Inclusive times are sums over the threads of a rank; idleness, imbalance and wait are those of
+/// the mean thread.
+#[test]
+fn calls_of_several_threads_wait_as_long_as_their_mean_thread() {
+    let mut run = run(4, 400);
+    let call = &mut run.summary.tree.nodes[299];
+    let mean_s = call.inclusive.mean_s / 8.0;
+    call.idle_s = Some(0.75 * mean_s);
+    for (label, imb_s, wait_s) in [
+        (Label::CollectiveSynchronisation, 0.4 * mean_s, 0.6 * mean_s),
+        (Label::Communication, 0.4 * mean_s, mean_s),
+    ] {
+        let call = &mut run.summary.tree.nodes[299];
+        (call.label, call.imb_s, call.wait_s) = (label, Some(imb_s), Some(wait_s));
+        let forest = CallForest::new(&run.summary, None, &LaneChoice::Automatic).unwrap();
+        let own_s = forest.own_s(&forest.lanes[0]).unwrap();
+        let waits = forest.nodes.iter().zip(&own_s).filter(|(node, _)| node.waits);
+        let waits_s: f64 = waits.map(|(_, time_s)| time_s).sum();
+        assert!((waits_s - 6.0 * mean_s).abs() < 1e-9, "{label:?}: {waits_s} of {}", 8.0 * mean_s);
     }
 }
 
