@@ -2,8 +2,9 @@
 //!
 //! Source: Performance Optimisation and Productivity (POP), standard metrics for parallel
 //! performance analysis. Global efficiency = parallel efficiency x computation scaling; parallel
-//! efficiency = load balance x communication efficiency; computation scaling = instruction scaling
-//! x IPC scaling x frequency scaling.
+//! efficiency = load balance x communication efficiency, and x the parallel efficiency of OpenMP
+//! where the ranks have teams of threads ([`plimsoll_summary::Efficiency`]); computation scaling =
+//! instruction scaling x IPC scaling x frequency scaling.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,8 @@ pub struct ScalingRow {
     /// Elapsed time of the first set-up divided by this one's, times the expected growth of the
     /// work: equal to the growth of ranks under perfect scaling.
     pub speedup: Option<f64>,
-    /// Mean useful time over ranks / elapsed time.
+    /// Mean useful time over ranks / elapsed time, and x the parallel efficiency of OpenMP if the
+    /// ranks have teams of threads.
     pub parallel: Option<f64>,
     /// Mean / maximum of the ranks' useful time.
     pub load_balance: Option<f64>,
