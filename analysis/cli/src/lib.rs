@@ -15,12 +15,15 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 
+use clap::ArgMatches;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use plimsoll_summary::error::Error;
 use plimsoll_summary::printable::{excerpt, line};
 
 /// Exit status of wrong usage.
 pub const USAGE: u8 = 2;
+/// Exit status if help cannot be written.
+const NO_HELP: u8 = 1;
 
 /// Failure of the command: message and exit status.
 #[derive(Debug)]
@@ -43,20 +46,25 @@ impl std::error::Error for Failure {}
 /// `plimsoll run` returns only on failure.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let matches = match options::command().try_get_matches_from(&arguments) {
-        Ok(matches) => matches,
-        Err(error) => {
-            // Help goes to stdout with status 0, wrong usage to stderr with 2. A reader that closes
-            // the pipe is no error.
-            let _ = if error.use_stderr() {
-                io::stderr().write_all(usage(&error, &arguments).as_bytes())
-            } else {
-                error.print()
-            };
+    let outcome = match options::command().try_get_matches_from(&arguments) {
+        Ok(matches) => execute(&matches),
+        Err(error) if error.use_stderr() => {
+            let _ = io::stderr().write_all(usage(&error, &arguments).as_bytes());
             return u8::try_from(error.exit_code()).unwrap_or(USAGE);
         }
+        Err(help) => print(help.render().to_string().as_bytes(), NO_HELP).map(drop),
     };
-    let outcome = match matches.subcommand() {
+    match outcome {
+        Ok(()) => 0,
+        Err(failure) => {
+            say(&failure.message);
+            failure.status
+        }
+    }
+}
+
+fn execute(matches: &ArgMatches) -> Result<(), Failure> {
+    match matches.subcommand() {
         Some(("run", run)) => run_command::run(run),
         Some(("diff", diff)) => diff::run(diff),
         Some(("digest", digest)) => digest_command::run(digest),
@@ -68,13 +76,6 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         }
         Some(("top", top)) => top::run(top),
         _ => Ok(()),
-    };
-    match outcome {
-        Ok(()) => 0,
-        Err(failure) => {
-            say(&failure.message);
-            failure.status
-        }
     }
 }
 

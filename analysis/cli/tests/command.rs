@@ -234,7 +234,13 @@ fn a_reader_that_leaves_is_no_error() {
 fn a_full_disk_is_an_error_on_stdout_and_none_on_stderr() {
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     let (_directory, path) = file_with(&summaries::imbalance().to_json().unwrap());
-    for arguments in [&["report", path.to_str().unwrap()][..], &["doctor", "--json"]] {
+    for arguments in [
+        &["report", path.to_str().unwrap()][..],
+        &["doctor", "--json"],
+        &["--help"],
+        &["run", "-h"],
+        &["--version"],
+    ] {
         let (_, message, status) = said(&plimsoll(arguments).stdout(full()).output().unwrap());
         assert_eq!(status, Some(1), "{arguments:?}");
         assert!(message.starts_with("plimsoll: standard output cannot be written"), "{message}");
