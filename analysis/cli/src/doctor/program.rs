@@ -1,6 +1,7 @@
 //! Checks of a program, read from its file.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{LittleEndian, Object, ObjectSymbol};
@@ -8,8 +9,9 @@ use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::Settings;
 use plimsoll_sys::own_files::open_regular;
 
-use super::check::Check;
+use super::check::{Check, State};
 use crate::elf::{Obstacle, obstacle};
+use crate::run_command;
 
 /// Maximum size of a file that is read whole, in bytes; of larger files only the headers are read.
 const MAX_READ_BYTES: u64 = 1 << 30;
@@ -72,9 +74,12 @@ pub fn checks(path: &Path, settings: &Settings) -> Vec<Check> {
     };
     if content.starts_with(b"#!") {
         let first = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let interpreter = String::from_utf8_lossy(&first[2..]).trim().to_owned();
-        let found = format!("{name} is a script of {interpreter}: its interpreter is measured");
-        return vec![Check::ok("program", found)];
+        let command = String::from_utf8_lossy(&first[2..]).trim().to_owned();
+        let chosen = interpreter(&command).map(|path| watched(&path, settings));
+        return vec![chosen.filter(|check| check.state != State::Ok).unwrap_or_else(|| {
+            let found = format!("{name} is a script of {command}: its interpreter is measured");
+            Check::ok("program", found)
+        })];
     }
     match facts(&content) {
         Some(facts) => [vec![watched(path, settings)], judge(&facts)].concat(),
@@ -84,6 +89,18 @@ pub fn checks(path: &Path, settings: &Settings) -> Vec<Check> {
             "Give the program itself, not its launcher's input.",
         )],
     }
+}
+
+/// Returns the path of the program that executes a script, from the command in its first line;
+/// `None` if PATH does not have the name that env(1) looks up there.
+fn interpreter(command: &str) -> Option<PathBuf> {
+    let mut words = command.split_whitespace();
+    let first = Path::new(words.next()?);
+    if first.file_name() != Some(OsStr::new("env")) {
+        return Some(first.into());
+    }
+    let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
+    run_command::find(OsStr::new(name))
 }
 
 /// Checks that the settings choose the program, by the path of its file without links.
@@ -220,7 +237,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::doctor::check::State;
 
     fn state(checks: &[Check], name: &str) -> Option<State> {
         checks.iter().find(|check| check.name == name).map(|check| check.state)
@@ -251,6 +267,27 @@ mod tests {
         ] {
             let (settings, _) = Settings::from_env([(variable.into(), value.into())]);
             assert_eq!(watched(&link, &settings).state, expected, "{variable}={value}");
+        }
+    }
+
+    #[test]
+    fn a_script_is_left_alone_if_the_settings_leave_its_interpreter_alone() {
+        let shell = run_command::find(OsStr::new("sh")).unwrap().canonicalize().unwrap();
+        let name = shell.file_name().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("script");
+        for first in [&*format!("#!{} -e", shell.display()), "#!/usr/bin/env -S A=1 sh -e"] {
+            fs::write(&script, format!("{first}\nexit\n")).unwrap();
+            for (variable, value, expected) in [
+                ("PLIMSOLL_EXCLUDE", name, State::Failed),
+                ("PLIMSOLL_INCLUDE", name, State::Ok),
+                ("PLIMSOLL_EXCLUDE", OsStr::new("script"), State::Ok),
+                ("PLIMSOLL_INCLUDE", OsStr::new("script"), State::Failed),
+            ] {
+                let (settings, _) = Settings::from_env([(variable.into(), value.into())]);
+                let checks = checks(&script, &settings);
+                assert_eq!(state(&checks, "program"), Some(expected), "{first}: {checks:?}");
+            }
         }
     }
 
