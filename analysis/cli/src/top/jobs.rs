@@ -16,7 +16,8 @@ use crate::digest_command::{FOLDER, failure, is_spool_folder, with_name};
 
 /// Suffixes of reports after the name of their run's folder.
 const REPORTS: [&str; 3] = [".plimsoll.json", ".plimsoll.txt", ".plimsoll.html"];
-/// Maximum age of the last write to the folder of a running job.
+/// Maximum age of the last write to the folder of a running job, unless the job is stopped on this
+/// machine.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
 
 /// State of a run, as its files show it.
@@ -68,7 +69,7 @@ impl JobFolder {
     pub fn state(&self) -> RunState {
         if let Some(report) = self.report() {
             RunState::Reported(report)
-        } else if self.has_report_of_part() || self.silence() >= MAX_SILENCE {
+        } else if self.has_report_of_part() || self.silence() >= MAX_SILENCE && !self.has_writer() {
             RunState::Unreported
         } else {
             RunState::Running
@@ -103,6 +104,18 @@ impl JobFolder {
         names.any(|name| name.to_str().is_some_and(is_of_part))
     }
 
+    /// Returns whether a process of this user on this machine has a spool open for writing: one
+    /// that is stopped (SIGSTOP, a suspended job) writes nothing.
+    fn has_writer(&self) -> bool {
+        let Ok(folder) = self.path.canonicalize() else { return false };
+        let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+        let is_written = |descriptor: fs::DirEntry| {
+            let file = fs::read_link(descriptor.path()).unwrap_or_default();
+            file.parent() == Some(&folder) && is_for_writing(&descriptor.path())
+        };
+        entries("/proc".into()).any(|process| entries(process.path().join("fd")).any(is_written))
+    }
+
     /// Returns how long ago the folder's files were written to.
     pub fn silence(&self) -> Duration {
         let written = |file: fs::DirEntry| file.metadata().ok()?.modified().ok();
@@ -115,6 +128,18 @@ impl JobFolder {
     fn is_running(&self) -> bool {
         self.state() == RunState::Running
     }
+}
+
+/// Returns whether a descriptor, `/proc/PID/fd/NUMBER`, is open for writing (proc_pid_fdinfo(5)).
+fn is_for_writing(descriptor: &Path) -> bool {
+    let info = || {
+        let process = descriptor.parent()?.parent()?;
+        fs::read_to_string(process.join("fdinfo").join(descriptor.file_name()?)).ok()
+    };
+    let info = info().unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
 }
 
 /// Returns whether a name of reports is that of a job: it contains the words of the job's id. In
@@ -252,6 +277,12 @@ mod tests {
         assert_eq!(silent.state(), RunState::Running);
         let spool = fs::File::open(silent.path.join("rank0.spool")).unwrap();
         spool.set_modified(SystemTime::now() - 2 * MAX_SILENCE).unwrap();
+        assert_eq!(silent.state(), RunState::Unreported);
+        // The collector of a stopped job keeps its spool open.
+        let collector = fs::File::options().append(true).open(silent.path.join("rank0.spool"));
+        assert!(collector.is_ok());
+        assert_eq!(silent.state(), RunState::Running);
+        drop(collector);
         assert_eq!(silent.state(), RunState::Unreported);
     }
 
