@@ -14,10 +14,10 @@ use console::Term;
 use plimsoll_analysis::digest::{DigestError, digest, find};
 use plimsoll_report::text;
 use plimsoll_summary::error::Error;
-use plimsoll_summary::phrase::{percent, seconds};
+use plimsoll_summary::phrase::{TIED, percent, seconds};
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::quantity::parse_duration_ns;
-use plimsoll_summary::{RUNNING, Summary};
+use plimsoll_summary::{Efficiency, RUNNING, Summary, Window};
 
 use crate::Failure;
 use crate::digest_command::{FAILED, cores, failure, first_found};
@@ -150,19 +150,25 @@ fn read(job: &JobFolder) -> Result<Summary, DigestError> {
 
 /// Returns the text report below a line with its age.
 fn view(job: &JobFolder, summary: &Summary) -> String {
-    let mut head = format!("Samples until {} ago.", seconds(job.silence().as_secs_f64()));
-    if let Some(recent) = recent_efficiency(summary) {
+    format!("{}\n\n{}", head(job.silence(), &summary.efficiency), text(summary))
+}
+
+/// Returns the first line: how old the samples are, and the efficiency of the last seconds. OpenMP
+/// is a factor of the whole run's parallel efficiency only: it is not known over time.
+fn head(silence: Duration, efficiency: &Efficiency) -> String {
+    let mut head = format!("Samples until {} ago.", seconds(silence.as_secs_f64()));
+    if let Some(recent) = recent_efficiency(&efficiency.windows) {
+        let without = if efficiency.openmp.is_some() { ", without OpenMP" } else { "" };
         head.push_str(&format!(
-            " Parallel efficiency in the last {RECENT_S:.0} s: {}.",
+            " Parallel efficiency in the last {RECENT_S:.0} s{without}: {}.",
             percent(recent)
         ));
     }
-    format!("{head}\n\n{}", text(summary))
+    head.replace(TIED, " ")
 }
 
 /// Returns the mean parallel efficiency of the last seconds; `None` for shorter runs.
-fn recent_efficiency(summary: &Summary) -> Option<f64> {
-    let windows = &summary.efficiency.windows;
+fn recent_efficiency(windows: &[Window]) -> Option<f64> {
     let begin_s = windows.last()?.end_s - RECENT_S;
     if begin_s < RECENT_S {
         return None;
@@ -187,7 +193,30 @@ fn show(view: &str, terminal: &Term, is_appended: bool) -> Result<bool, Failure>
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_summary::OpenMpEfficiency;
+
     use super::*;
+
+    #[test]
+    fn the_recent_efficiency_says_that_it_lacks_openmp() {
+        let window = |(at, parallel): (u32, f64)| Window {
+            begin_s: 5.0 * f64::from(at),
+            end_s: 5.0 * f64::from(at + 1),
+            parallel: Some(parallel),
+            ..Window::default()
+        };
+        let windows: Vec<Window> = (0..).zip([0.1, 0.1, 0.8, 0.9]).map(window).collect();
+        let head = |openmp: Option<OpenMpEfficiency>, windows: &[Window]| {
+            let efficiency = Efficiency { openmp, windows: windows.to_vec(), ..Default::default() };
+            super::head(Duration::from_secs(2), &efficiency)
+        };
+        let age = "Samples until 2.00 s ago.";
+        assert_eq!(head(None, &windows[..3]), age);
+        let recent = format!("{age} Parallel efficiency in the last 10 s");
+        assert_eq!(head(None, &windows), format!("{recent}: 85 %."));
+        let teams = Some(OpenMpEfficiency::default());
+        assert_eq!(head(teams, &windows), format!("{recent}, without OpenMP: 85 %."));
+    }
 
     #[test]
     fn intervals_are_at_least_a_tenth_of_a_second() {
