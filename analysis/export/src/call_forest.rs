@@ -336,8 +336,9 @@ fn lanes(
 }
 
 fn mean_lane(summary: &Summary) -> Lane {
-    let of_nodes = summary.run.nodes.iter().filter_map(|node| node.ranks.parse().ok());
-    let ranks = of_nodes.fold(RankSet::default(), |all, it| all.union(&it));
+    let nodes = summary.run.nodes.iter().map(|node| &*node.ranks);
+    let lists: Vec<&str> = nodes.filter(|ranks| !ranks.is_empty()).collect();
+    let ranks: RankSet = lists.join(",").parse().unwrap_or_default();
     let name = match ranks.len() {
         0 | 1 => format!("rank {}", ranks.first().unwrap_or_default()),
         _ => format!("mean of ranks {ranks}"),

@@ -126,9 +126,9 @@ pub fn rank_count(list: &str) -> u64 {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse::<u64>().ok()?, last.parse::<u64>().ok()?);
         let step = step.parse::<u64>().ok().filter(|step| *step > 0)?;
-        Some(last.checked_sub(first)? / step + 1)
+        Some((last.checked_sub(first)? / step).saturating_add(1))
     };
-    list.split(',').filter_map(part).sum()
+    list.split(',').filter_map(part).fold(0, u64::saturating_add)
 }
 
 /// Formats the hosts of a job, the first few by name.
@@ -354,6 +354,7 @@ mod tests {
         assert_eq!(waiting("0,2", 4), "ranks 0, 2 wait");
         assert_eq!(rank_count("0-3,8,16-30:2"), 13);
         assert_eq!(rank_count("3-1,x,,4:0"), 0);
+        assert_eq!(rank_count("0-18446744073709551615,7"), u64::MAX);
     }
 
     #[test]

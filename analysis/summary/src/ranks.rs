@@ -15,8 +15,8 @@ struct Run {
 }
 
 impl Run {
-    fn count(self) -> u32 {
-        (self.last - self.first) / self.step + 1
+    fn count(self) -> u64 {
+        u64::from((self.last - self.first) / self.step) + 1
     }
 
     fn ranks(self) -> impl Iterator<Item = u32> {
@@ -75,9 +75,10 @@ pub struct RankSet {
 }
 
 impl RankSet {
-    /// Returns the number of ranks.
+    /// Returns the number of ranks; the largest number for all 2^32.
     pub fn len(&self) -> u32 {
-        self.runs.iter().map(|run| run.count()).sum()
+        let count: u64 = self.runs.iter().map(|run| run.count()).sum();
+        u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     /// Returns whether the set is empty.
@@ -105,13 +106,19 @@ impl RankSet {
     pub fn position(&self, rank: u32) -> Option<u32> {
         let at = self.runs.partition_point(|run| run.last < rank);
         let run = self.runs.get(at).filter(|run| run.contains(rank))?;
-        let before: u32 = self.runs[..at].iter().map(|run| run.count()).sum();
-        Some(before + (rank - run.first) / run.step)
+        let before: u64 = self.runs[..at].iter().map(|run| run.count()).sum();
+        Some(before as u32 + (rank - run.first) / run.step)
     }
 
     /// Returns the ranks of both sets. The time grows with the number of ranges in the sets and in
     /// the result, not with the number of ranks.
     pub fn union(&self, other: &Self) -> Self {
+        self.merged(other, usize::MAX)
+    }
+
+    /// Returns the ranks of both sets, or, if these take more ranges, the first of them in more
+    /// than `max_runs` ranges.
+    fn merged(&self, other: &Self, max_runs: usize) -> Self {
         let (mut ours, mut theirs) = (self.runs.iter().copied(), other.runs.iter().copied());
         let (mut our, mut their) = (ours.next(), theirs.next());
         let mut both = Ascending::default();
@@ -120,6 +127,9 @@ impl RankSet {
             (one, other) => one.or(other),
         } {
             both.add_run(run);
+            if both.runs.len() > max_runs {
+                break;
+            }
             our = our.and_then(|it| it.behind(run.last)).or_else(|| ours.next());
             their = their.and_then(|it| it.behind(run.last)).or_else(|| theirs.next());
         }
@@ -210,19 +220,31 @@ impl fmt::Display for RankSet {
     }
 }
 
-/// A rank list that cannot be read.
+/// Maximum number of ranges that a rank list takes in addition to twice those in its text:
+/// together, huge ranges with different steps take one for every few ranks.
+const MAX_FURTHER_RANGES: usize = 1 << 16;
+
+/// Reason why a rank list cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankListError {
-    part: String,
+pub enum RankListError {
+    /// This part of it is neither a rank nor a range.
+    Part(String),
+    /// The ranges have different steps and do not form few ranges together.
+    TooManyRanges,
 }
 
 impl fmt::Display for RankListError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "\"{}\" is not a list of ranks: write single ranks and ranges like 0-3,8,16-30:2",
-            self.part
-        )
+        match self {
+            Self::Part(part) => write!(
+                formatter,
+                "\"{part}\" is not a list of ranks: write single ranks and ranges like \
+                 0-3,8,16-30:2"
+            ),
+            Self::TooManyRanges => {
+                write!(formatter, "the list of ranks has too many ranges with different steps")
+            }
+        }
     }
 }
 
@@ -232,16 +254,31 @@ impl FromStr for RankSet {
     type Err = RankListError;
 
     /// Parses a rank list; ranges may overlap and stand in any order. A range is an error if its
-    /// last rank is below its first, or if its step is 0.
+    /// last rank is below its first, or if its step is 0. Time and memory are bounded by the length
+    /// of the text: the list may come from anybody's file.
     fn from_str(text: &str) -> Result<Self, RankListError> {
-        let mut set = Self::default();
-        for part in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
-            let run = run(part).ok_or_else(|| RankListError { part: part.to_owned() })?;
-            let mut part = Ascending::default();
-            part.add_run(run);
-            set = set.union(&part.finish());
+        let parts = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
+        let range = |part: &str| {
+            let mut range = Ascending::default();
+            range.add_run(run(part)?);
+            Some(range.finish())
+        };
+        let mut sets: Vec<Self> = parts
+            .map(|part| range(part).ok_or_else(|| RankListError::Part(part.to_owned())))
+            .collect::<Result<_, _>>()?;
+        let in_text: usize = sets.iter().map(|set| set.runs.len()).sum();
+        // Pairs of neighbours, then pairs of these: the time grows little faster than the text.
+        while sets.len() > 1 {
+            let mut left = 2 * in_text + MAX_FURTHER_RANGES;
+            let union = |pair: &[Self]| {
+                let both = pair[0].merged(pair.get(1).unwrap_or(&Self::default()), left);
+                left = left.checked_sub(both.runs.len())?;
+                Some(both)
+            };
+            let unions: Option<Vec<Self>> = sets.chunks(2).map(union).collect();
+            sets = unions.ok_or(RankListError::TooManyRanges)?;
         }
-        Ok(set)
+        Ok(sets.pop().unwrap_or_default())
     }
 }
 
@@ -301,6 +338,21 @@ mod tests {
             assert_eq!(left.union(&right).to_string(), both, "{one} and {other}");
             assert_eq!(right.union(&left).to_string(), both, "{other} and {one}");
         }
+    }
+
+    /// Written out, the ranks of two of these ranges take many gigabytes, and so do those of many
+    /// pairs of smaller ones.
+    #[test]
+    fn lists_from_anybody_take_little_time_and_memory() {
+        let (large, many) = ("0-4294967294:3,1-4294967294:5", ["0-90000:3,1-90000:5"; 20_000]);
+        for text in [large.to_owned(), many.join(",")] {
+            assert_eq!(text.parse::<RankSet>(), Err(RankListError::TooManyRanges));
+        }
+        let squares: Vec<u32> = (0..65_536).map(|root| root * root).collect();
+        let texts: Vec<String> = squares.iter().rev().map(u32::to_string).collect();
+        assert_eq!(texts.join(",").parse(), Ok(RankSet::from_iter(squares)));
+        let all: RankSet = "0-4294967295".parse().unwrap();
+        assert_eq!((all.len(), all.position(u32::MAX)), (u32::MAX, Some(u32::MAX)));
     }
 
     #[test]
