@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::deaths::Lives;
 use crate::input::JobInfo;
 use crate::ranks::RankSet;
+use crate::settings::{RANKS, RankFilter};
 use crate::sources::{Source, conflict};
 use crate::spooled::KILLED;
 
@@ -95,13 +96,14 @@ impl SpooledJob {
         if let Some(reason) = conflict(&self.sources) {
             return Err(NoJob::Mixed(reason));
         }
-        let incomplete = self.incomplete();
+        let expected = self.expected();
+        let incomplete = self.incomplete(&expected);
         let Some((_, mut info)) = self.first else { return Err(NoJob::Unreadable(Vec::new())) };
         info.complete = self.complete && incomplete.is_none();
         info.incomplete = incomplete;
         let ended = self.regular.or(self.ended);
         info.ended = ended.unwrap_or_else(|| KILLED.to_owned());
-        if self.kept.is_none() && self.ranks.len() < self.size {
+        if self.kept.is_none() && self.ranks.len() < expected.len() {
             let found = &self.ranks;
             info.notes.push(format!("Of {} ranks, these have left a spool: {found}.", self.size));
         }
@@ -134,14 +136,20 @@ impl SpooledJob {
         Ok(info)
     }
 
+    /// Returns the ranks that have a spool if none is lost.
+    fn expected(&self) -> RankSet {
+        if let Some(kept) = &self.kept {
+            return kept.clone();
+        }
+        let chosen = self.first.as_ref().and_then(|(_, job)| job.settings.get(RANKS));
+        let chosen = chosen.and_then(|chosen| RankFilter::parse(chosen)).unwrap_or_default();
+        (0..self.size).filter(|rank| chosen.contains(*rank)).collect()
+    }
+
     /// Returns why the summary of a job that reached its end is incomplete, as the end of a
     /// sentence; `None` if the summary is complete, or if the job did not reach its end.
-    fn incomplete(&self) -> Option<String> {
+    fn incomplete(&self, expected: &RankSet) -> Option<String> {
         self.regular.as_ref()?;
-        let expected = match &self.kept {
-            Some(kept) => kept.clone(),
-            None => (0..self.size).collect(),
-        };
         let missing: RankSet = expected.iter().filter(|rank| !self.ranks.contains(*rank)).collect();
         let mut reasons = Vec::new();
         if !self.damaged.is_empty() {
@@ -207,6 +215,20 @@ mod tests {
     fn all_spools_are_the_whole_job() {
         let whole = part(0..4, true).combine(part(4..8, true));
         assert_eq!(ending(whole), (true, "finalize".into(), None));
+    }
+
+    #[test]
+    fn ranks_that_were_not_to_be_measured_are_not_missing() {
+        let of_job = |chosen: &str| {
+            let mut job = part(0..4, true);
+            let (_, info) = job.first.as_mut().unwrap();
+            info.settings.insert(RANKS.to_owned(), chosen.to_owned());
+            job.conclude().unwrap()
+        };
+        let info = of_job("0-3,9");
+        assert_eq!((info.complete, info.incomplete, info.notes), (true, None, Vec::new()));
+        let missing = of_job("0-6:2").incomplete;
+        assert_eq!(missing.as_deref(), Some("the spool of ranks 4,6 is missing"));
     }
 
     #[test]
