@@ -291,7 +291,7 @@ fn run(part: &str) -> Option<Run> {
         Some((first, last)) => (first.parse().ok()?, last.parse().ok()?),
         None => (range.parse().ok()?, range.parse().ok()?),
     };
-    (step > 0 && first <= last).then_some(Run { first, last, step })
+    (step > 0 && first <= last).then(|| Run { first, last, step }.until(last))
 }
 
 #[cfg(test)]
@@ -353,6 +353,14 @@ mod tests {
         assert_eq!(texts.join(",").parse(), Ok(RankSet::from_iter(squares)));
         let all: RankSet = "0-4294967295".parse().unwrap();
         assert_eq!((all.len(), all.position(u32::MAX)), (u32::MAX, Some(u32::MAX)));
+    }
+
+    #[test]
+    fn a_range_ends_at_its_last_rank() {
+        let ranks = || (5..100).step_by(7);
+        assert_eq!("5-100:7".parse(), Ok(RankSet::from_iter(ranks())));
+        let both: RankSet = ranks().chain((0..100).step_by(3)).collect();
+        assert_eq!("5-100:7,0-100:3".parse(), Ok(both));
     }
 
     #[test]
