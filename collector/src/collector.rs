@@ -80,6 +80,19 @@ struct PollResult {
     fullest: u64,
     /// Maximum interval until the next poll, unless a ring fills fast.
     max_interval: Duration,
+    /// Time within which the spool must be flushed; `Duration::MAX` without a spool.
+    until_flush: Duration,
+}
+
+impl PollResult {
+    /// Adapts the interval between polls, and returns the time until the next poll.
+    fn adapt(&self, interval: &mut Duration) -> Duration {
+        *interval = match self.fullest > FULL_PERCENT {
+            true => (*interval / 4).max(MIN_BUSY_INTERVAL),
+            false => (*interval * 2).min(self.max_interval),
+        };
+        self.until_flush.min(*interval)
+    }
 }
 
 #[derive(Default)]
@@ -234,7 +247,7 @@ impl Collector {
     /// it ends prematurely; `ending` must not call this collector.
     pub fn run(&self, ending: impl Fn(u32)) {
         let cpu_before = thread_cpu_ns();
-        let mut pause = MAX_BUSY_INTERVAL;
+        let mut interval = MAX_BUSY_INTERVAL;
         let mut is_announced = false;
         let mut is_asked = true;
         let mut state = self.lock();
@@ -254,10 +267,7 @@ impl Collector {
                 is_announced = true;
                 ending(code);
             }
-            pause = match polled.fullest > FULL_PERCENT {
-                true => (pause / 4).max(MIN_BUSY_INTERVAL),
-                false => (pause * 2).min(polled.max_interval),
-            };
+            let pause = polled.adapt(&mut interval);
             let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
             self.run_cpu_ns.store(cpu_ns, Ordering::Relaxed);
             if !state.stopping && !state.woken {
@@ -385,7 +395,7 @@ impl Collector {
         let mut state = self.lock();
         let fullest = state.drain();
         state.look_up();
-        state.keep(true);
+        state.keep(true, Instant::now());
         fullest
     }
 
@@ -393,7 +403,7 @@ impl Collector {
     #[cfg(test)]
     pub(crate) fn flush_spool(&self, settled: bool) {
         let mut state = self.lock();
-        state.write_out(true);
+        state.write_out(true, Instant::now());
         if let Some(spool) = state.scratch.spool.as_mut().filter(|_| settled) {
             spool.settle();
         }
@@ -406,15 +416,16 @@ impl Collector {
     }
 
     /// Polls once as [`Collector::run`] does, which drains the rings only if that is worthwhile.
+    /// Returns the longest time until the next poll.
     #[cfg(test)]
-    pub(crate) fn poll_once(&self, now: Instant) {
-        self.lock().poll_once(false, now);
+    pub(crate) fn poll_once(&self, now: Instant) -> Duration {
+        self.lock().poll_once(false, now).adapt(&mut IDLE.clone())
     }
 
     /// Copies the unread bytes of the rings to the journal without draining them.
     #[cfg(test)]
     pub(crate) fn flush_unread(&self) {
-        self.lock().write_out(false);
+        self.lock().write_out(false, Instant::now());
     }
 
     /// Returns the CPU time of the collector so far, in nanoseconds: of the thread in

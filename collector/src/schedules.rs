@@ -58,8 +58,7 @@ impl LookupBudget {
     }
 }
 
-/// Maximum interval between polls while no doorbell rings. Keeps the journal on disk less than one
-/// second behind the rings.
+/// Maximum interval between polls while no doorbell rings.
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(900);
 
 /// Schedule of drains for rings that have room left. Drains are batched, because the cost per

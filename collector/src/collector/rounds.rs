@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use super::{FULL_PERCENT, IDLE, MAX_BUSY_INTERVAL, PollResult, State};
 use crate::collected_process::Process;
 use crate::death::end_at_first;
-use crate::spooling::Spooling;
 use plimsoll_binary::Limit;
 
 impl State {
@@ -37,7 +36,7 @@ impl State {
             self.drain();
         }
         self.look_up();
-        self.keep(reads);
+        self.keep(reads, now);
         let is_nameless = self.processes.values().any(Process::has_nameless);
         let goes_on = has_changed || is_nameless;
         PollResult {
@@ -46,6 +45,10 @@ impl State {
                 MAX_BUSY_INTERVAL
             } else {
                 self.drain_schedule.pause(now, MAX_BUSY_INTERVAL)
+            },
+            until_flush: match &self.scratch.spool {
+                Some(spool) => spool.until_flush(now),
+                None => Duration::MAX,
             },
         }
     }
@@ -91,15 +94,15 @@ impl State {
     }
 
     /// Writes to disk if that is due. `read`: the rings have just been drained.
-    pub(super) fn keep(&mut self, read: bool) {
-        if self.scratch.spool.as_ref().is_some_and(Spooling::is_due) {
-            self.write_out(read);
+    pub(super) fn keep(&mut self, read: bool, now: Instant) {
+        if self.scratch.spool.as_ref().is_some_and(|spool| spool.is_due(now)) {
+            self.write_out(read, now);
         }
     }
 
     /// Writes all pending data to disk. Without `read`, the unread bytes of the rings go to the
     /// journal first.
-    pub(super) fn write_out(&mut self, read: bool) {
+    pub(super) fn write_out(&mut self, read: bool, now: Instant) {
         let Self { processes, scratch, .. } = self;
         for process in processes.values_mut().filter(|_| !read) {
             process.journal(scratch);
@@ -108,6 +111,6 @@ impl State {
         for process in processes.values_mut() {
             process.write_tables(None, &process.info(), spool);
         }
-        spool.flush(read);
+        spool.flush(read, now);
     }
 }

@@ -39,9 +39,10 @@ pub use keep::{SpoolSelection, keep};
 pub(crate) use process_tables::SpoolCursor;
 use sink::Sink;
 
-/// Interval between flushes: the records that a sudden end of the process loses are at most this
-/// old.
-const FLUSH_EVERY: Duration = Duration::from_millis(600);
+/// Minimum and maximum interval between flushes. The records that a sudden end of the process loses
+/// are hardly older than the maximum.
+const MIN_FLUSH_INTERVAL: Duration = Duration::from_millis(600);
+const MAX_FLUSH_INTERVAL: Duration = Duration::from_millis(900);
 /// Maximum duration of a round of the journal.
 const SETTLE_EVERY: Duration = Duration::from_secs(64);
 /// Bytes of columns in memory, or of the journal, per process, above which a round ends earlier.
@@ -252,18 +253,23 @@ impl Spooling {
     }
 
     /// Returns whether it is time to update the status of all processes and to flush.
-    pub(crate) fn is_due(&self) -> bool {
-        self.flushed.elapsed() >= FLUSH_EVERY
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.flushed) >= MIN_FLUSH_INTERVAL
     }
 
-    /// Writes everything so far to disk. `read`: all bytes that were journaled have been drained,
-    /// so the spool can catch up and the journal may begin a new round.
-    pub(crate) fn flush(&mut self, read: bool) {
-        counted(|| self.write_out(read));
+    /// Returns the time from `now` within which the next flush must come.
+    pub(crate) fn until_flush(&self, now: Instant) -> Duration {
+        MAX_FLUSH_INTERVAL.saturating_sub(now.saturating_duration_since(self.flushed))
     }
 
-    fn write_out(&mut self, read: bool) {
-        self.flushed = Instant::now();
+    /// Writes everything up to `now` to disk. `read`: all bytes that were journaled have been
+    /// drained, so the spool can catch up and the journal may begin a new round.
+    pub(crate) fn flush(&mut self, read: bool, now: Instant) {
+        counted(|| self.write_out(read, now));
+    }
+
+    fn write_out(&mut self, read: bool, now: Instant) {
+        self.flushed = now;
         self.open();
         if self.full.is_some() {
             return;

@@ -19,7 +19,7 @@ fn threads_that_begin_when_the_spool_is_full_take_no_room() {
         [Box::new(|| Ok(path)), Box::new(|| Err(io::ErrorKind::PermissionDenied.into()))];
     for place in places {
         let mut spooling = Spooling::new(place, 0).unwrap();
-        spooling.flush(true);
+        spooling.flush(true, Instant::now());
         assert!(spooling.full.is_some());
         assert!(!matches!(spooling.spool.sink_mut(), Sink::Memory(_)));
         let before = bytes(&spooling);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -94,6 +95,26 @@ fn whatever_was_flushed_is_there_after_a_death() {
         assert_eq!(one, half + PERIOD / 2);
         assert!(other >= half - PERIOD / 2, "{other}");
         assert_eq!(profile.collection.lost, 0);
+    }
+}
+
+#[test]
+fn the_journal_is_less_than_a_second_behind_at_any_age_of_the_run() {
+    let subject = Subject::new(1 << 12);
+    let collector = Collector::new(Options::default());
+    let spool = spool(&collector);
+    subject.attach(&collector).unwrap();
+    let journal = spool.folder.path().join("rank0.journal");
+    let begin = Instant::now();
+    let (mut now, mut flushed, mut bytes) = (begin, begin, 0);
+    while now < begin + Duration::from_secs(20) {
+        let pause = collector.poll_once(now);
+        let length = fs::metadata(&journal).map_or(0, |file| file.len());
+        if length > bytes {
+            (flushed, bytes) = (now, length);
+        }
+        now += pause;
+        assert!(now - flushed < Duration::from_secs(1), "after {:?}", now - begin);
     }
 }
 
