@@ -1,6 +1,6 @@
 //! State of one collected process: its segment, the rings of its threads, and its history.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 use plimsoll_agent::partner_table;
@@ -26,6 +26,9 @@ use plimsoll_binary::Structures;
 /// Maximum difference between the time stamp counters of different cores, in nanoseconds. A record
 /// further in the future is invalid.
 const MAX_SKEW_NS: u64 = 1_000_000_000;
+
+/// Maximum number of reads of a live thread's counters at the end of the run.
+const MAX_READS: u32 = 8;
 
 /// Buffers and tables that all processes of a collector share.
 #[derive(Default)]
@@ -186,6 +189,11 @@ impl Process {
             return end;
         }
         self.drain(scratch);
+        self.conclude_drained(scratch)
+    }
+
+    /// Concludes the run once its records are drained. Returns the stamp of its end.
+    pub(crate) fn conclude_drained(&mut self, scratch: &mut Scratch) -> u64 {
         let end = self.end();
         self.close_threads(end, scratch);
         self.history.finish(self.main.is_some(), end, &self.segment);
@@ -237,17 +245,17 @@ impl Process {
         self.main == Some((index, reader.generation))
     }
 
-    /// Closes a thread that ended, or was alive when the run ended, at stamp `end`.
+    /// Closes a thread that ended, or was alive when the run ended, at stamp `end`; `last` are the
+    /// values that are in no record.
     pub(crate) fn close_reader(
         &mut self,
-        area: &Area,
         reader: &mut ThreadReader,
+        last: FinalThreadState,
         end: u64,
         scratch: &mut Scratch,
     ) {
         let window = self.window();
         let setting = setting(&self.segment, window);
-        let last = final_state(area, self.history.is_unfollowed(&reader.thread));
         self.history.close(&mut reader.thread, &last, end, &setting, &mut scratch.structures);
         if let (Some(spool), Some(records)) = (scratch.spool.as_mut(), reader.stream) {
             spool.end_thread(ThreadEnd { records, end, last });
@@ -319,9 +327,36 @@ impl Process {
             if let Some(reader) = slot.reader.as_mut() {
                 // Another thread may have become the communicating one since it was read.
                 reader.thread.is_main = self.is_main(index, reader);
-                self.close_reader(&slot.area, reader, end, scratch);
+                let last = self.last_state(&slot.area, reader, end, scratch);
+                self.close_reader(reader, last, end, scratch);
             }
             self.thread_slots[index] = Some(slot);
+        }
+    }
+
+    /// Reads the counters of a thread that may still run, in a run that ends at stamp `end`. If the
+    /// thread writes records meanwhile, it may have moved counters to them, so that the records are
+    /// drained, too.
+    fn last_state(
+        &mut self,
+        area: &Area,
+        reader: &mut ThreadReader,
+        end: u64,
+        scratch: &mut Scratch,
+    ) -> FinalThreadState {
+        let mut reads = 1;
+        loop {
+            let last = final_state(area, self.history.is_unfollowed(&reader.thread));
+            // The head is read after the counters.
+            fence(Ordering::Acquire);
+            let head = area.thread().head.load(Ordering::Acquire);
+            if head == reader.position || reads == MAX_READS {
+                return last;
+            }
+            reads += 1;
+            let window = self.window();
+            let window = Window { end: window.end.min(end), ..window };
+            self.read(area, reader, head, window, scratch);
         }
     }
 

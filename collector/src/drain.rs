@@ -8,7 +8,7 @@ use plimsoll_wire::segment::{MAX_THREADS, ThreadState};
 use plimsoll_wire::teams::PathKey;
 
 use crate::attach::Area;
-use crate::collected_process::{Process, Scratch, ThreadReader, ThreadSlot, setting};
+use crate::collected_process::{Process, Scratch, ThreadReader, ThreadSlot, final_state, setting};
 use crate::replay::Replay;
 use crate::replay_target::{CorruptStream, Window};
 use crate::spooling::Spooling;
@@ -66,7 +66,8 @@ impl Process {
         self.read(&slot.area, &mut reader, head, window, scratch);
         if state == ThreadState::Ended as u32 {
             let last = thread.last_stamp.load(Ordering::Relaxed).min(window.latest);
-            self.close_reader(&slot.area, &mut reader, last, scratch);
+            let counters = final_state(&slot.area, self.history.is_unfollowed(&reader.thread));
+            self.close_reader(&mut reader, counters, last, scratch);
             slot.area.free();
         } else {
             slot.reader = Some(reader);
@@ -136,7 +137,8 @@ impl Process {
         self.history.make_main(&mut reader.thread);
     }
 
-    fn read(
+    /// Drains the ring of a thread up to `head`.
+    pub(crate) fn read(
         &mut self,
         area: &Area,
         reader: &mut ThreadReader,

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use plimsoll_wire::record::{Record, Stamp};
 use plimsoll_wire::segment::{ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF, ThreadState};
 use plimsoll_wire::sync_id::{Subgroup, SyncId};
+use plimsoll_wire::teams::TaskTotals;
 use proptest::prelude::*;
 
 use super::subject::{BEGIN, PERIOD, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, path, times, value};
+use crate::collected_process::Scratch;
 use crate::poll::RingOccupancy;
 use crate::profile::LONG_CALL_NS;
 use crate::{Collector, Options};
@@ -295,6 +297,26 @@ fn the_collecting_thread_reads_until_it_is_stopped() {
     assert_partition(&profile);
     assert_eq!(times(&profile, &profile.phases[0]), pairs(&[("app+0x1000", 200)]));
     assert!(collector.cpu_ns() > 0);
+}
+
+#[test]
+fn counters_that_a_live_thread_writes_to_its_ring_after_the_last_drain_count_once() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, task) = (subject.code(0x1000), subject.code(0x2000));
+    let mut w = subject.writer(0);
+    w.sample(BEGIN + 100, &[main]);
+    subject.end_at(BEGIN + 200);
+    let (mut process, mut scratch) = (subject.process(), Scratch::default());
+    process.drain(&mut scratch);
+    let totals = TaskTotals { function: task, count: 7, work: 21, longest: 5 };
+    w.put(&Record::Task { totals });
+    w.sample(BEGIN + 250, &[main]);
+    process.conclude_drained(&mut scratch);
+    let profile = process.finish(&mut scratch);
+    assert_partition(&profile);
+    assert_eq!(profile.elapsed_ns, 200 * STAMP_NS);
+    let [task] = &profile.openmp.tasks[..] else { panic!("{:#?}", profile.openmp) };
+    assert_eq!(task.count, 7);
 }
 
 /// Nothing is charged between the last two synchronisations: the measurement is paused, or the last

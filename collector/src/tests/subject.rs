@@ -16,7 +16,8 @@ use plimsoll_wire::segment::{
 use plimsoll_wire::sync_id::SyncId;
 
 use crate::attach::{AttachError, Segment};
-use crate::{Collector, ProcessKey};
+use crate::collected_process::Process as CollectedProcess;
+use crate::{Collector, Options, ProcessKey};
 
 /// Nanoseconds of a stamp in synthetic processes: their counters run at 1 GHz.
 pub(crate) const STAMP_NS: u64 = 1 << STAMP_SHIFT;
@@ -85,6 +86,12 @@ impl Subject {
 
     pub(crate) fn attach(&self, collector: &Collector) -> Result<ProcessKey, AttachError> {
         collector.attach(std::process::id(), self.file.as_raw_fd(), self.start_time)
+    }
+
+    /// Returns the process as a collector attaches it.
+    pub(crate) fn process(&self) -> CollectedProcess {
+        let (pid, fd) = (std::process::id(), self.file.as_raw_fd());
+        CollectedProcess::attach(pid, fd, self.start_time, &Options::default(), None).unwrap()
     }
 
     pub(crate) fn segment(&self) -> Result<Segment, AttachError> {
