@@ -108,6 +108,8 @@ struct State {
     looked_up: Option<Instant>,
     /// Time at which the run ended; `None` while it goes on.
     ended: Option<Instant>,
+    /// Part of the lookup time that lookups of names in progress leave when the run ends.
+    reserved: Duration,
     /// CPU time of lookups after the end of a process's run, in nanoseconds.
     late_structure_ns: u64,
     scratch: Scratch,
@@ -141,11 +143,13 @@ impl Collector {
     pub fn new(options: Options) -> Self {
         let limit = Limit::default();
         let structures = Structures::with_limit(options.structure.clone(), limit.clone());
+        let reserved = options.lookup_time.unwrap_or_default() / 2;
         Self {
             options,
             limit,
             states: [
                 Mutex::new(State {
+                    reserved,
                     scratch: Scratch { structures, ..Scratch::default() },
                     ..State::default()
                 }),
@@ -284,8 +288,8 @@ impl Collector {
     /// Ends [`Collector::run`], or makes the next call return at once; `run` may be called again
     /// after that.
     pub fn stop(&self) {
-        // A lookup in progress holds the lock. It gets half of the lookup time; the other half is
-        // reserved for functions with more samples.
+        // A lookup in progress holds the lock. A lookup of names gets half of the lookup time; the
+        // other half is reserved for functions with more samples.
         let now = Instant::now();
         self.limit.set(self.options.lookup_time.map(|time| now + time / 2));
         let mut state = self.lock();
@@ -397,6 +401,14 @@ impl Collector {
         state.look_up();
         state.keep(true, Instant::now());
         fullest
+    }
+
+    /// Drains the rings once, as a drain that is in progress when half of the lookup time after the
+    /// end of the run has passed.
+    #[cfg(test)]
+    pub(crate) fn drain_late(&self) {
+        self.limit.set(Some(Instant::now()));
+        self.lock().drain();
     }
 
     /// Writes everything read so far to disk: to the journal, or with `settled` to the spool.

@@ -188,6 +188,11 @@ impl Structures {
         Self { options, limit, ..Self::default() }
     }
 
+    /// Sets the time beyond the deadline that lookups of functions may take from now on.
+    pub fn set_grace(&mut self, grace: Duration) {
+        self.limit.set_grace(grace);
+    }
+
     /// Registers a module by its path and its build-id, which is empty if unknown. The file is not
     /// opened before the first lookup; `[vdso]` is the kernel's code in this process.
     pub fn module(&mut self, path: PathBuf, build_id: Vec<u8>) -> ModuleId {

@@ -55,9 +55,13 @@ impl State {
 
     /// Drains the rings; returns the fill level of the fullest ring in percent.
     pub(super) fn drain(&mut self) -> u64 {
-        let Self { processes, scratch, lookup_budget, .. } = self;
+        let Self { processes, scratch, lookup_budget, reserved, .. } = self;
         let before = scratch.structures.cpu_ns();
+        // If the run ends meanwhile, the drain gets all of the lookup time: temporal context trees
+        // keep a function that was not found as unknown, even if its name is found later.
+        scratch.structures.set_grace(*reserved);
         let fullest = processes.values_mut().map(|process| process.drain(scratch)).max();
+        scratch.structures.set_grace(Duration::ZERO);
         // Temporal context trees need functions during the drain; this lookup time is charged to
         // the budget for names.
         lookup_budget.spend(Duration::from_nanos(scratch.structures.cpu_ns() - before));

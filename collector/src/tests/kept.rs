@@ -78,7 +78,7 @@ fn what_stays_is_as_it_was() {
 }
 
 /// Returns the number of functions in a spool, and how many of them have their module there.
-fn functions(file: &Path) -> (usize, usize) {
+pub(super) fn functions(file: &Path) -> (usize, usize) {
     let mut reader = SpoolReader::open(file).unwrap();
     let (mut functions, mut modules) = (Vec::new(), BTreeSet::new());
     let mut walk = reader.walk();

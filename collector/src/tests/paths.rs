@@ -2,12 +2,16 @@
 //! test program and its C library.
 
 use std::ffi::CStr;
+use std::time::Duration;
 
 use object::{Object, ObjectSymbol};
 
+use super::kept::functions;
 use super::subject::{BEGIN, STAMP_NS, Subject};
-use super::{collect, path};
+use super::{collect, path, spool};
+use crate::digest::spools;
 use crate::profile::FrameKind;
+use crate::{Collector, Options};
 
 /// A function that lends its name and its addresses.
 #[inline(never)]
@@ -96,6 +100,24 @@ fn a_path_begins_at_main_or_at_the_start_routine() {
         .collect();
     assert!(others.contains(&(named(&["app+0x4000", "app+0x3000"]), 65)), "{others:?}");
     assert!(others.contains(&(named(&["app+0x4000"]), 235)), "{others:?}");
+}
+
+#[test]
+fn a_drain_that_goes_on_when_the_run_ends_finds_the_functions_of_its_stacks() {
+    let mut subject = Subject::new(1 << 14);
+    let (here, there) = two_places(&mut subject);
+    let options = Options { lookup_time: Some(Duration::from_secs(60)), ..Options::default() };
+    let collector = Collector::new(options);
+    let spool = spool(&collector);
+    let key = subject.attach(&collector).unwrap();
+    subject.writer(0).sample(BEGIN + 100, &[here, there]);
+    subject.end_at(BEGIN + 200);
+    collector.drain_late();
+    let profile = collector.finish(key).unwrap();
+    assert_eq!(profile.collection.late_functions, 0);
+    assert_eq!(spool.digest(&collector), profile);
+    let [file] = &spools(spool.folder.path()).unwrap()[..] else { panic!("one spool") };
+    assert_eq!(functions(file), (1, 1), "one function with its module");
 }
 
 #[test]
