@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use plimsoll_agent::counters::Event;
@@ -145,6 +145,8 @@ static FACTS: AtomicPtr<HandleFacts> = AtomicPtr::new(null_mut());
 /// Whether this process prints the messages of the job, judged by the launcher's environment.
 static SPEAKS: AtomicBool = AtomicBool::new(false);
 static INSIDE_MPI_INIT: AtomicBool = AtomicBool::new(false);
+/// Id of the thread that collects; 0 before it starts.
+static COLLECTING: AtomicI32 = AtomicI32::new(0);
 /// Process id of the other process that collects this one; 0 if there is none.
 static COLLECTOR: AtomicU32 = AtomicU32::new(0);
 
@@ -204,8 +206,9 @@ pub fn has_thread() -> bool {
     get().is_some_and(|job| job.state.try_lock().is_none_or(|state| state.helper.is_some()))
 }
 
-/// Ends Plimsoll's threads when the process can create no further one. Samples in the rings stay
-/// there until the process ends. Returns whether there were any threads to end.
+/// Ends Plimsoll's threads when the process can create no further one, and waits until the kernel
+/// no longer counts them. Samples in the rings stay there until the process ends. Returns whether
+/// there were any threads to end.
 pub fn give_threads_back() -> bool {
     let Some(job) = get() else { return false };
     let helper = {
@@ -224,6 +227,9 @@ pub fn give_threads_back() -> bool {
         threads::join(helper);
     }
     job.stop_collector();
+    for id in [termination::helper_id(), COLLECTING.load(Ordering::Relaxed)] {
+        threads::await_release(id);
+    }
     if speaks() {
         log::warn(
             "the threads that read and report the samples have ended, since the program could \
@@ -398,6 +404,7 @@ impl Job {
     fn spawn_collector(&self) -> Option<libc::pthread_t> {
         let collector = self.collector.clone();
         threads::spawn(Box::new(move || {
+            COLLECTING.store(threads::current_id(), Ordering::Relaxed);
             threads::give_way();
             collector.run(termination::by_rank);
             if heap::is_exhausted() {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use plimsoll_agent::observed_process;
 use plimsoll_wire::doorbell::Doorbell;
 
+use crate::threads::current_id;
 use crate::{job, loading};
 
 /// Kind of the process's end: 0 before it, [`EXIT`], [`ABORT`], [`FILTER`], or a signal's number.
@@ -67,7 +68,7 @@ pub fn by_signal(signal: i32) {
 /// launcher of Open MPI 4.1 (a use after free in PMIx 4.2.2), so MPI_Finalize must not be entered.
 pub fn await_end() {
     let ends = ENDS.load(Ordering::Relaxed);
-    if ends == 0 || ends == thread_id() {
+    if ends == 0 || ends == current_id() {
         return;
     }
     let begin = Instant::now();
@@ -139,19 +140,18 @@ pub fn is_requested() -> bool {
     HOW.load(Ordering::Acquire) != 0
 }
 
-/// Returns the id of the calling thread. Async-signal-safe.
-fn thread_id() -> i32 {
-    // SAFETY: no preconditions.
-    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
-}
-
 /// Id of Plimsoll's own thread; 0 before it starts.
 static WRITER: AtomicI32 = AtomicI32::new(0);
+
+/// Returns the id of Plimsoll's own thread; 0 before it starts.
+pub fn helper_id() -> i32 {
+    WRITER.load(Ordering::Relaxed)
+}
 
 /// Returns the CPU time of Plimsoll's own thread in nanoseconds, which rises during a long step of
 /// the report. Async-signal-safe.
 fn writer_cpu_ns() -> i64 {
-    let thread = WRITER.load(Ordering::Relaxed);
+    let thread = helper_id();
     if thread == 0 {
         return 0;
     }
@@ -172,7 +172,7 @@ fn end(how: i32, timeout: Duration) {
         return;
     }
     if how != FILTER {
-        ENDS.store(thread_id(), Ordering::Relaxed);
+        ENDS.store(current_id(), Ordering::Relaxed);
     }
     observed.end(false);
     observed.announce_ending(how as u32);
@@ -226,7 +226,7 @@ fn is_running(pid: u32) -> bool {
 /// Body of Plimsoll's own thread: follows the loader, and writes the report of an end without
 /// MPI_Finalize.
 pub fn helper_thread() {
-    WRITER.store(thread_id(), Ordering::Relaxed);
+    WRITER.store(current_id(), Ordering::Relaxed);
     loading::follow(|| is_requested() || is_done() || is_dismissed());
     if is_dismissed() && !is_requested() {
         return;

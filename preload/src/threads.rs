@@ -14,7 +14,7 @@ use plimsoll_agent::regions::thread_creations::{ThreadOrigin, begin_creation};
 use plimsoll_calls::CREATE_THREAD;
 use plimsoll_sys::float_environment::{self, in_default_environment};
 use plimsoll_sys::quiet::quietly;
-use plimsoll_sys::syscalls::keep_errno;
+use plimsoll_sys::syscalls::{keep_errno, syscall};
 
 use crate::guard::guarded;
 use crate::this_thread::this_thread;
@@ -76,11 +76,6 @@ const HELPER_LIBRARIES: [&str; 22] = [
 /// paths, and lie in the path of a region while they execute a share of that region.
 const OPENMP_RUNTIMES: [&str; 4] = ["libgomp", "libomp.", "libomp-", "libiomp5"];
 
-/// Number of further attempts to create a thread after those of Plimsoll have ended, and the pause
-/// before each: the kernel counts a thread until a moment after it has been joined.
-const MAX_ATTEMPTS: usize = 50;
-static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-
 /// Creates a thread. If the limit on threads is reached (EAGAIN) while threads of Plimsoll are
 /// running, ends those and tries again.
 ///
@@ -96,21 +91,11 @@ unsafe fn create_for_program(
     let create = || unsafe { c::pthread_create(thread, attributes, routine, argument) };
     let result = create();
     let gives_way = || job::give_threads_back();
-    if result != libc::EAGAIN || !guarded("pthread_create without room", gives_way, || false) {
-        return result;
+    if result == libc::EAGAIN && guarded("pthread_create without room", gives_way, || false) {
+        create()
+    } else {
+        result
     }
-    for _ in 0..MAX_ATTEMPTS {
-        let result = create();
-        if result != libc::EAGAIN {
-            return result;
-        }
-        // SAFETY: the pause is valid. As a bare system call this is no point of cancellation,
-        // which pthread_create is not either.
-        unsafe {
-            libc::syscall(libc::SYS_nanosleep, &raw const PAUSE, std::ptr::null_mut::<c_void>())
-        };
-    }
-    create()
 }
 
 /// Hook of pthread_create. Called by the assembly below with the place of the caller's return
@@ -303,8 +288,7 @@ pub fn leave_early() {
 /// Counts the calling thread as the first observed thread, and watches its end.
 pub fn watch_first() {
     // SAFETY: no preconditions.
-    let is_initial =
-        unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) };
+    let is_initial = current_id() == unsafe { libc::getpid() };
     // If another thread is observed first, the initial thread ends without notice; counting the
     // initial thread as well keeps the count above zero.
     LIVING.store(1 + usize::from(!is_initial), Ordering::Release);
@@ -408,4 +392,29 @@ pub fn on_own_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Option<R> {
 pub fn join(thread: libc::pthread_t) {
     // SAFETY: the thread belongs to Plimsoll and is joined once.
     unsafe { c::pthread_join(thread, std::ptr::null_mut()) };
+}
+
+/// Returns the kernel's id of the calling thread. Async-signal-safe.
+pub fn current_id() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
+}
+
+/// Maximum number of checks in [`await_release`], and the pause after each.
+const MAX_CHECKS: usize = 1000;
+static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// Waits until the kernel has released a thread, given by its id, that has been joined. Until then
+/// the thread counts against the limits on threads.
+pub fn await_release(id: i32) {
+    for _ in 0..MAX_CHECKS {
+        // SAFETY: signal 0 is none, and the pause is valid. Bare system calls are no points of
+        // cancellation, which pthread_create is not either.
+        unsafe {
+            if syscall!(libc::SYS_tgkill, libc::getpid(), id, 0).is_err() {
+                return;
+            }
+            let _ = syscall!(libc::SYS_nanosleep, &raw const PAUSE, 0);
+        }
+    }
 }
