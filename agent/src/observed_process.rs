@@ -28,7 +28,7 @@ use plimsoll_sys::posix_clocks::clock_ns;
 use plimsoll_wire::clock_anchor::{Anchor, stamp, ticks_in};
 use plimsoll_wire::segment::{
     ADDRESS_IS_CONSTRUCT, ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS,
-    Process, ThreadArea,
+    Process, REPORT_BEGUN, REPORT_ENDED, ThreadArea,
 };
 
 mod listing;
@@ -275,7 +275,7 @@ impl Observed {
 
     /// Returns whether the collector has reported since then.
     pub fn is_reported(&self) -> bool {
-        self.header().reported.load(Ordering::Acquire) & 1 != 0
+        self.header().reported.load(Ordering::Acquire) & REPORT_ENDED != 0
     }
 
     /// Returns whether the run was reported because a process announced its end, although that
@@ -284,9 +284,9 @@ impl Observed {
         self.header().outlived.load(Ordering::Acquire) != 0
     }
 
-    /// Returns a value that changes with each step of the collector towards the report.
-    pub fn report_steps(&self) -> u32 {
-        self.header().reported.load(Ordering::Relaxed)
+    /// Returns whether the collector has begun to evaluate the run for the report.
+    pub fn is_report_begun(&self) -> bool {
+        self.header().reported.load(Ordering::Relaxed) & REPORT_BEGUN != 0
     }
 
     /// Returns the file descriptor of the segment, for a collector in another process.

@@ -10,6 +10,7 @@ use plimsoll_wire::increments::EventEntry;
 use plimsoll_wire::lengths::{LengthOf, numbers};
 use plimsoll_wire::lock_waits::LockWaitCounters;
 use plimsoll_wire::record::{Decoder, PartnerMessages, STAMP_SHIFT};
+use plimsoll_wire::segment::{REPORT_BEGUN, REPORT_ENDED};
 use plimsoll_wire::teams::{MAX_REGIONS, MAX_TASKS, TaskCounters};
 
 use crate::attach::{Area, AttachError, Bell, Segment};
@@ -268,19 +269,19 @@ impl Process {
         (code != 0).then_some(code)
     }
 
+    /// Notifies the process that its report is begun.
+    pub(crate) fn begin_report(&self) {
+        self.segment.process().reported.fetch_or(REPORT_BEGUN, Ordering::Relaxed);
+    }
+
     /// Notifies the process that a report has been made.
     pub(crate) fn acknowledge(&self) {
-        self.segment.process().reported.fetch_or(1, Ordering::Release);
+        self.segment.process().reported.fetch_or(REPORT_ENDED, Ordering::Release);
     }
 
     /// Notifies the process that no process of its node has died, in spite of any report.
     pub(crate) fn outlive(&self) {
         self.segment.process().outlived.store(1, Ordering::Release);
-    }
-
-    /// Notifies the process that its report has made progress.
-    pub(crate) fn advance(&self) {
-        self.segment.process().reported.fetch_add(2, Ordering::Relaxed);
     }
 
     /// Returns the window of the run. If the begin of the run has changed, discards the data from

@@ -306,8 +306,8 @@ impl Collector {
 
     /// Drains the rest of all processes and looks up the addresses they use. All processes come
     /// before any profile, so that a function for which the lookup time does not suffice stands
-    /// without its loops in all profiles. `advance` is called after each process.
-    pub fn conclude(&self, advance: impl Fn()) {
+    /// without its loops in all profiles.
+    pub fn conclude(&self) {
         let cpu_before = thread_cpu_ns();
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -318,8 +318,6 @@ impl Collector {
             if let Some(process) = state.processes.get_mut(&key) {
                 counted(|| process.conclude(&mut state.scratch));
             }
-            state.processes.values().for_each(Process::advance);
-            advance();
         }
         state.late_structure_ns += state.scratch.structures.cpu_ns() - structure_before;
         let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
@@ -372,6 +370,11 @@ impl Collector {
         end_at_first(&mut self.lock().processes)
     }
 
+    /// Notifies all processes that their report is begun; ending processes wait for it.
+    pub fn begin_report(&self) {
+        self.lock().processes.values().for_each(Process::begin_report);
+    }
+
     /// Notifies all finished processes that a report was made of their profiles, and releases them.
     pub fn acknowledge(&self) {
         for process in std::mem::take(&mut self.lock().finished) {
@@ -385,12 +388,6 @@ impl Collector {
     pub fn outlive(&self) {
         let state = self.lock();
         state.processes.values().chain(&state.finished).for_each(Process::outlive);
-    }
-
-    /// Notifies all processes that the report has progressed; ending processes wait for it.
-    pub fn advance(&self) {
-        let state = self.lock();
-        state.processes.values().chain(&state.finished).for_each(Process::advance);
     }
 
     /// Drains the rings once; returns the fill level of the fullest ring in percent.

@@ -5,7 +5,7 @@
 //! bounded time.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,9 @@ static WRITTEN: Doorbell = Doorbell::new();
 /// Maximum wait for the report: a launcher that kills a job allows little more time.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(5);
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Maximum wait while neither a step of the report nor CPU time of its thread passes: the report
-/// cannot be written then, and no job ends more than about a second later because of it.
+/// Maximum wait while the report is not begun and Plimsoll's own thread takes no CPU time: the
+/// report cannot be made then, and no job ends more than about a second later because of it. Once
+/// begun, the report takes as long as its evaluation and the disk need.
 const STANDSTILL: Duration = Duration::from_millis(900);
 
 /// Id of the thread that ends the process and waits for the report; 0 if there is none.
@@ -40,12 +41,12 @@ static ENDS: AtomicI32 = AtomicI32::new(0);
 /// Maximum time from the report to the end of the process.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Number of steps towards the report that this process has made.
-static STEPS: AtomicU32 = AtomicU32::new(0);
+/// Id of the thread of this process that makes the report; 0 until the report is begun.
+static REPORTS: AtomicI32 = AtomicI32::new(0);
 
-/// Counts a step towards the report, so that ranks that wait for the report continue to wait.
-pub fn advance() {
-    STEPS.fetch_add(1, Ordering::Relaxed);
+/// Notes that the calling thread makes the report, unless another thread does.
+pub fn begin_report() {
+    let _ = REPORTS.compare_exchange(0, current_id(), Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Returns the summary's text for how the run ended.
@@ -148,8 +149,8 @@ pub fn helper_id() -> i32 {
     WRITER.load(Ordering::Relaxed)
 }
 
-/// Returns the CPU time of Plimsoll's own thread in nanoseconds, which rises during a long step of
-/// the report. Async-signal-safe.
+/// Returns the CPU time of Plimsoll's own thread in nanoseconds, which rises during a long step
+/// before the report. Async-signal-safe.
 fn writer_cpu_ns() -> i64 {
     let thread = helper_id();
     if thread == 0 {
@@ -183,11 +184,15 @@ fn end(how: i32, timeout: Duration) {
     // A collector that was killed writes no report.
     let by_collector = |pid| observed.is_reported() || !is_running(pid);
     let reported = || is_done() && job::collector_elsewhere().is_none_or(by_collector);
-    let steps = || (STEPS.load(Ordering::Relaxed), observed.report_steps(), writer_cpu_ns());
-    let (mut last, mut moved) = (steps(), begin);
+    // A signal may have interrupted the thread that makes the report, which then gets no further.
+    let is_begun = || match job::collector_elsewhere() {
+        Some(_) => observed.is_report_begun(),
+        None => ![0, current_id()].contains(&REPORTS.load(Ordering::Relaxed)),
+    };
+    let (mut last, mut moved) = (writer_cpu_ns(), begin);
     while !reported() && begin.elapsed() < timeout && moved.elapsed() < STANDSTILL {
-        let now = steps();
-        if now != last {
+        let now = writer_cpu_ns();
+        if now != last || is_begun() {
             (last, moved) = (now, Instant::now());
         }
         let seen = WRITTEN.rings();
@@ -250,4 +255,5 @@ pub fn forget_in_child() {
     HOW.store(0, Ordering::Relaxed);
     DONE.store(false, Ordering::Relaxed);
     ENDS.store(0, Ordering::Relaxed);
+    REPORTS.store(0, Ordering::Relaxed);
 }

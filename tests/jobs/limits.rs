@@ -195,6 +195,12 @@ fn nobody_waits_for_a_rank_of_another_node_that_filters_its_system_calls() {
 }
 
 #[test]
+fn a_report_is_waited_for_while_the_disk_is_busy() {
+    let job = watched(&Job::alone("limits").arguments("disk 1500"));
+    assert_eq!(job.summaries().len(), 1, "{}", job.transcript());
+}
+
+#[test]
 fn threads_of_ours_make_room_for_those_of_the_program() {
     let job = watched(&Job::alone("limits").arguments("processes 4"));
     if !job.stdout().contains("limits: no user") {

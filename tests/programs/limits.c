@@ -5,6 +5,7 @@
  *   late BYTES      limits the size of files while it runs
  *   processes N     limits the threads of a user without others before it begins; runs 3 at a time
  *   memory KIB      limits the address space while it runs, to its size and KIB more
+ *   disk MS         has a disk on which the first sync takes MS milliseconds
  *   unread          has a pipe without a reader as stderr
  *   stderr          closes descriptor 2 and opens a file, which gets that number
  *   descriptors     closes all unknown descriptors, and opens a file under each number
@@ -27,6 +28,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static int rank;
@@ -49,6 +51,15 @@ static void end_ranks(void)
 #ifndef SUBJECT_NO_MPI
     MPI_Finalize();
 #endif
+}
+
+static double sync_ms;
+
+int fsync(int file)
+{
+    usleep((useconds_t)(sync_ms * 1000));
+    sync_ms = 0;
+    return (int)syscall(SYS_fsync, file);
 }
 
 static void limit_size(rlim_t bytes)
@@ -316,6 +327,8 @@ int main(int argc, char **argv)
         sort_for(2);
         printf("limits: %d arenas\n", arenas());
     }
+    if (strcmp(way, "disk") == 0)
+        sync_ms = number;
     if (strcmp(way, "late") == 0)
         limit_size((rlim_t)number);
     if (strcmp(way, "stderr") == 0)

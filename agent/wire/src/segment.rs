@@ -128,11 +128,10 @@ pub struct Process {
     /// Nonzero: the process is about to end without MPI_Finalize and waits for a report. The value
     /// is a code defined by the hooks.
     pub ending: AtomicU32,
-    /// Progress of the collector towards the report of this process's end: increases by 2 per step,
-    /// odd after the report.
+    /// Progress of the report of this process's end: [`REPORT_BEGUN`] and [`REPORT_ENDED`].
     pub reported: AtomicU32,
     /// Nonzero: the report ended the run, but the process that announced its end still runs and
-    /// reaches MPI_Finalize. Set before `reported` becomes odd.
+    /// reaches MPI_Finalize. Set before [`REPORT_ENDED`] in `reported`.
     pub outlived: AtomicU32,
     /// Index of the thread area of the thread that called MPI_Init (or of the initial thread).
     pub main_thread: AtomicU32,
@@ -200,6 +199,12 @@ pub const ADDRESS_IS_CONSTRUCT: u32 = 2;
 /// Flag of an address that stands for a function that a rule declares to synchronise ranks: its
 /// first one. In a stack, the address is treated like a wrapped call.
 pub const ADDRESS_IS_DECLARED: u32 = 4;
+
+/// Flag in [`Process::reported`]: the collector evaluates the run for the report.
+pub const REPORT_BEGUN: u32 = 1;
+
+/// Flag in [`Process::reported`]: the report is made, or cannot be made.
+pub const REPORT_ENDED: u32 = 2;
 
 /// Life cycle of a thread area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

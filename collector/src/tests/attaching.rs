@@ -3,6 +3,8 @@
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
+use plimsoll_wire::segment::{REPORT_BEGUN, REPORT_ENDED};
+
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, times};
 use crate::{AttachError, Collector, Options};
@@ -147,4 +149,18 @@ fn a_process_that_dies_leaves_its_run_up_to_its_last_sign_of_life() {
     assert_partition(&profile);
     assert_eq!(profile.elapsed_ns, 150 * STAMP_NS);
     assert_eq!(times(&profile, &profile.phases[0]), pairs(&[("app+0x1000", 150)]));
+}
+
+#[test]
+fn processes_know_when_their_report_is_begun_and_when_it_is_made() {
+    let subject = Subject::new(1 << 12);
+    let reported = || subject.header().reported.load(Ordering::Acquire);
+    let collector = Collector::new(Options::default());
+    let key = subject.attach(&collector).unwrap();
+    assert_eq!(reported(), 0);
+    collector.begin_report();
+    assert_eq!(reported(), REPORT_BEGUN);
+    collector.finish(key).unwrap();
+    collector.acknowledge();
+    assert_eq!(reported(), REPORT_BEGUN | REPORT_ENDED);
 }

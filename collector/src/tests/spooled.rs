@@ -286,7 +286,7 @@ fn each_name_is_written_once() {
     let mut run = Run::new(&subject);
     run.poll_once();
     // Looks up the symbols of all addresses first, and then their structure.
-    run.collector.conclude(|| ());
+    run.collector.conclude();
     (0..3).for_each(|_| run.collector.flush_spool(true));
     let mut reader = SpoolReader::open(&run.spool.folder.path().join("rank0.spool")).unwrap();
     let (mut walk, mut ids) = (reader.walk(), Vec::new());

@@ -80,11 +80,14 @@ impl Job {
         }
     }
 
-    /// Collects what is left and names it, as far as the deadline allows. Later calls do nothing.
+    /// Begins the report: collects what is left and names it, as far as the deadline allows. Later
+    /// calls do nothing.
     fn collect_rest(&self) {
         self.stop_collector();
+        termination::begin_report();
+        self.collector.begin_report();
         // The stack of the application's thread may be nearly used up.
-        threads::on_own_stack(|| self.collector.conclude(termination::advance));
+        threads::on_own_stack(|| self.collector.conclude());
     }
 
     /// Drops the structure of functions for which a collector of the job lacked the time: equal
@@ -115,8 +118,6 @@ impl Job {
         let ranks = &taken.ranks;
         let mut inputs = Vec::new();
         for (key, rank) in ranks {
-            termination::advance();
-            self.collector.advance();
             let finish = || self.collector.finish(*key);
             let Some(profile) = threads::on_own_stack(finish).flatten() else {
                 let reason = format!(
@@ -153,8 +154,6 @@ impl Job {
             spool = outcome.path.filter(|_| outcome.trouble.is_none());
         }
         self.forget_empty_folder();
-        termination::advance();
-        self.collector.advance();
         (inputs, spool)
     }
 

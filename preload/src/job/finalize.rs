@@ -213,7 +213,6 @@ impl Job {
         let kept = summary.map_err(|error| error.to_string())?.and_then(|mut summary| {
             summary.collection.finalize_s = Some(entered.elapsed().as_secs_f64());
             self.add_memory(&mut summary.collection, collected);
-            termination::advance();
             let scope = Scope { ranks: size, part: None, speak: true };
             let kept = Kept::of(self.settings.trace, &summary);
             let is_written = write_report::write(self, summary, side, &scope);
