@@ -298,6 +298,12 @@ impl Collector {
         self.bell.ring();
     }
 
+    /// Lifts the deadline of lookups that [`Collector::stop`] has set, because the run goes on
+    /// without [`Collector::run`].
+    pub fn go_on(&self) {
+        self.lock().go_on(&self.limit);
+    }
+
     /// Makes [`Collector::run`] drain the rings now.
     pub fn flush(&self) {
         self.lock().woken = true;

@@ -227,6 +227,7 @@ pub fn give_threads_back() -> bool {
         threads::join(helper);
     }
     job.stop_collector();
+    job.collector.go_on();
     for id in [termination::helper_id(), COLLECTING.load(Ordering::Relaxed)] {
         threads::await_release(id);
     }
