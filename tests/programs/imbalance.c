@@ -1,7 +1,10 @@
 /* The last quarter of the ranks works `factor` times longer in work_uneven(); the others wait for
  * them at the end of each iteration, in MPI_Allreduce or (HOW = barrier) in MPI_Barrier. HOW = even
- * spreads the same work evenly. HOW = places: the slow ranks call it at another place. */
+ * spreads the same work evenly. HOW = places: the slow ranks call it at another place. HOW = stop:
+ * the job ends early, after the iteration in which rank 0 finds a file named stop. */
 #include "ranks.h"
+
+#include <unistd.h>
 
 SHOWN void work_even(void)
 {
@@ -21,6 +24,7 @@ int main(int argc, char **argv)
     begin(&argc, &argv);
     bool barrier = strcmp(parameters.how, "barrier") == 0;
     bool places = strcmp(parameters.how, "places") == 0;
+    bool can_stop = strcmp(parameters.how, "stop") == 0;
     volatile int slow_steps = 0;
     bool even = strcmp(parameters.how, "even") == 0;
     double slow = (double)(ranks - first_slow_rank()) / ranks;
@@ -42,6 +46,12 @@ int main(int argc, char **argv)
             MPI_Barrier(MPI_COMM_WORLD);
         else
             checksum += add_up(i);
+        if (can_stop) {
+            int stops = access("stop", F_OK) == 0;
+            MPI_Bcast(&stops, 1, MPI_INT, 0, MPI_COMM_WORLD);
+            if (stops)
+                parameters.iterations = i + 1;
+        }
     }
     struct claim claim = {"imbalance", even ? NULL : "work_uneven",
                           barrier ? "MPI_Barrier" : "MPI_Allreduce",
