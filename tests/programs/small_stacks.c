@@ -44,11 +44,10 @@ static void call_poll(void)
     poll(&one, 1, 0);
 }
 
-/* Longer than a sampling period, so that each call is recorded alone. */
+/* Longer than the sampling period, so that the call is recorded alone. */
 static void call_usleep(void)
 {
-    for (int i = 0; i < 3; i++)
-        usleep(20000);
+    usleep(250000);
 }
 
 static void call_lock(void)
