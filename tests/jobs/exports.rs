@@ -9,6 +9,7 @@ use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::mpi::Mpi;
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::readers::{self, Lanes};
+use plimsoll_tests::retry_on_noise::retry_on_noise;
 use plimsoll_tests::subject_job::{Job, Watch};
 use plimsoll_tests::truth::assert_within;
 use serde_json::Value;
@@ -27,7 +28,6 @@ fn job() -> Outcome {
     Job::ranks("imbalance", Mpi::OpenMpi, RANKS as u32)
         .arguments("sleep 30 10 3")
         .watch(Watch::Run)
-        .shares_cores()
         .run()
         .succeeded()
 }
@@ -62,9 +62,9 @@ fn assert_same_time(what: &str, found_s: f64, truth_s: f64) {
 }
 
 /// Compares the times that a tool reads with the summary: each rank as a whole, and functions by
-/// name.
+/// name. Returns the wait time of the first and the last rank.
 #[track_caller]
-fn assert_same(job: &Outcome, tool: &str, lanes: &Lanes, prefix: &str) {
+fn assert_same(job: &Outcome, tool: &str, lanes: &Lanes, prefix: &str) -> (f64, f64) {
     let summary = job.summary();
     let per_rank = summary.per_rank().expect("a job of several ranks has the times of each");
     let of = |nodes: &[usize], rank: usize| -> f64 {
@@ -84,13 +84,14 @@ fn assert_same(job: &Outcome, tool: &str, lanes: &Lanes, prefix: &str) {
     }
     // In waiting ranks, the wait time is a frame of its own.
     let wait_s = |rank: usize| lanes[&format!("{prefix}rank {rank}")]["[waiting]"];
-    assert!(wait_s(0) > 0.4 && wait_s(0) > 3.0 * wait_s(3), "{tool}: {} {}", wait_s(0), wait_s(3));
+    (wait_s(0), wait_s(RANKS - 1))
 }
 
 /// Compares what a tool with a time axis reads with the timeline's cells, the calls and the phases.
+/// Returns the wait times of [`assert_same`].
 #[track_caller]
-fn assert_same_course(job: &Outcome, tool: &str, lanes: &Lanes) {
-    assert_same(job, tool, lanes, "totals: ");
+fn assert_same_course(job: &Outcome, tool: &str, lanes: &Lanes) -> (f64, f64) {
+    let waits_s = assert_same(job, tool, lanes, "totals: ");
     let summary = job.summary();
     let nodes = summary.at("/tree/nodes").as_array().expect("a list");
     let file = job.files_ending(".plimsoll.timeline").remove(0);
@@ -128,12 +129,13 @@ fn assert_same_course(job: &Outcome, tool: &str, lanes: &Lanes) {
             assert_same_time(&format!("{tool}, {phase}"), found_s, truth_s);
         }
     }
+    waits_s
 }
 
-/// Compares the representative iterations that a tool reads with the mean durations of the
-/// iterations that they stand for.
+/// Returns the durations of the representative iterations that a tool reads, each with the mean
+/// duration of the iterations that it stands for.
 #[track_caller]
-fn assert_same_iterations(job: &Outcome, tool: &str, lanes: &Lanes) {
+fn iterations(job: &Outcome, tool: &str, lanes: &Lanes) -> Vec<(f64, f64)> {
     let clusters = job.summary().loop_of("main")["clusters"].as_array().expect("a list").clone();
     let mut truths: Vec<f64> =
         clusters.iter().map(|cluster| cluster["mean_s"].as_f64().expect("a time")).collect();
@@ -144,23 +146,42 @@ fn assert_same_iterations(job: &Outcome, tool: &str, lanes: &Lanes) {
     truths.sort_by(f64::total_cmp);
     found.sort_by(f64::total_cmp);
     assert_eq!(found.len(), truths.len(), "{tool}: {:?}", lanes.keys());
-    for (found_s, truth_s) in found.into_iter().zip(truths) {
-        assert_within(&format!("{tool}, an iteration"), found_s, truth_s, NEAR_THE_MEAN);
-    }
+    found.into_iter().zip(truths).collect()
+}
+
+/// Times that tools read and that depend on the machine's cores: pairs of seconds, with the tool.
+#[derive(Default)]
+struct Measured {
+    /// Wait time of the first and the last rank.
+    waits: Vec<(&'static str, (f64, f64))>,
+    /// Duration of a representative iteration, and the mean of those it stands for.
+    iterations: Vec<(&'static str, (f64, f64))>,
 }
 
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn every_tool_reads_what_the_summary_says() {
-    let job = job();
+    retry_on_noise(opened_with_every_tool, |Measured { waits, iterations }| {
+        for (tool, (first_s, last_s)) in waits {
+            assert!(*first_s > 0.4 && *first_s > 3.0 * last_s, "{tool}: {first_s} {last_s}");
+        }
+        for (tool, (found_s, truth_s)) in iterations {
+            assert_within(&format!("{tool}, an iteration"), *found_s, *truth_s, NEAR_THE_MEAN);
+        }
+    });
+}
+
+/// Runs a job and compares what each tool reads in its exports with its summary.
+fn opened_with_every_tool() -> Measured {
+    let (job, mut measured) = (job(), Measured::default());
     let names: Vec<String> = (0..RANKS).map(|rank| format!("rank {rank}")).collect();
     let open = |format: &str, tool: readers::Tool| tool(&export(&job, format));
     if let Some(lanes) = open("speedscope", readers::speedscope) {
-        assert_same(&job, "speedscope", &lanes, "");
+        measured.waits.push(("speedscope", assert_same(&job, "speedscope", &lanes, "")));
         assert_eq!(lanes.len(), RANKS);
     }
     if let Some(lanes) = open("hatchet", readers::hatchet) {
-        assert_same(&job, "hatchet", &lanes, "");
+        measured.waits.push(("hatchet", assert_same(&job, "hatchet", &lanes, "")));
     }
     if let Some(text) = readers::numpy(&job.files_ending(".plimsoll.json")[0]) {
         let cause = job.summary().number("/losses/0/causes/0/node") as u64;
@@ -173,21 +194,22 @@ fn every_tool_reads_what_the_summary_says() {
             assert_within("numpy", *found_s, truth_s, 1e-6);
         }
     }
-    let viewers: [(&str, readers::Tool); 2] =
+    let viewers: [(&'static str, readers::Tool); 2] =
         [("perfetto", readers::perfetto), ("firefox", readers::firefox)];
     for (format, tool) in viewers {
         if let Some(lanes) = open(format, tool) {
-            assert_same_course(&job, format, &lanes);
+            measured.waits.push((format, assert_same_course(&job, format, &lanes)));
         }
         let options = ["--format", format, "--iterations", "representative"];
-        let iterations = export_as(&job, &format!("{format}.iterations"), &options);
-        if let Some(lanes) = tool(&iterations) {
-            assert_same_iterations(&job, format, &lanes);
+        let file = export_as(&job, &format!("{format}.iterations"), &options);
+        if let Some(lanes) = tool(&file) {
+            let pairs = iterations(&job, format, &lanes);
+            measured.iterations.extend(pairs.into_iter().map(|pair| (format, pair)));
         }
     }
     let file = export(&job, "pprof");
     let pprof = readers::pprof(&file, names.iter().map(String::as_str));
-    assert_same(&job, "pprof", &pprof, "");
+    measured.waits.push(("pprof", assert_same(&job, "pprof", &pprof, "")));
     // speedscope also reads pprof's format and collapsed stacks, all ranks as one.
     let whole_s: f64 = pprof.values().map(|lane| lane[""]).sum();
     let collapsed = export(&job, "collapsed");
@@ -197,4 +219,5 @@ fn every_tool_reads_what_the_summary_says() {
         let uneven_s: f64 = pprof.values().map(|lane| lane["work_uneven"]).sum();
         assert_same_time("speedscope, work_uneven", lane["work_uneven"], uneven_s);
     }
+    measured
 }
