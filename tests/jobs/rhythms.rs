@@ -50,6 +50,7 @@ fn planted_kinds_of_iterations_have_representatives() {
         every_tenth_iteration_is_a_cluster(job);
         a_drift_has_no_period(job);
         three_kinds_in_turns_have_period_three(job);
+        planted_kinds_are_exported(job);
     });
     exports_show_just_the_representatives(&job);
 }
@@ -114,15 +115,32 @@ fn report(summary: &Path, options: &[&str]) -> Output {
         .expect("the command was built")
 }
 
-fn exports_show_just_the_representatives(job: &Outcome) {
-    let summary = job.files_ending(".plimsoll.json").remove(0);
-    let exported = report(&summary, &["--format", "firefox", "--iterations", "representative"]);
+/// Exports the representative iterations for Firefox. Returns the profile's threads, and what the
+/// command printed to stderr.
+fn exported(summary: &Path) -> (Vec<Value>, String) {
+    let exported = report(summary, &["--format", "firefox", "--iterations", "representative"]);
     let profile: Value = serde_json::from_slice(&exported.stdout).expect("JSON");
     let threads = profile["threads"].as_array().expect("a list");
-    let names: Vec<&str> = threads.iter().filter_map(|it| it["name"].as_str()).collect();
+    (threads.clone(), String::from_utf8_lossy(&exported.stderr).into_owned())
+}
+
+fn names(threads: &[Value]) -> Vec<&str> {
+    threads.iter().filter_map(|it| it["name"].as_str()).collect()
+}
+
+fn planted_kinds_are_exported(job: &Outcome) {
+    let (threads, _) = exported(&job.files_ending(".plimsoll.json")[0]);
+    let names = names(&threads);
     let stands = |what: &str| names.iter().filter(|name| name.ends_with(what)).count();
     assert_eq!(stands("of 60 iterations, one in 10"), 1, "{names:?}");
     assert_eq!(stands("of 36 iterations, one in 3"), 3, "{names:?}");
+    iterations_of_a_drift_last_as_long_as_they_did(&threads);
+}
+
+fn exports_show_just_the_representatives(job: &Outcome) {
+    let summary = job.files_ending(".plimsoll.json").remove(0);
+    let (threads, _) = exported(&summary);
+    let names = names(&threads);
     let loops = job.summary().at("/loops").as_array().expect("a list");
     let several = |it: &&Value| it["iterations"]["accepted"].as_u64() > Some(1);
     let described = loops.iter().filter(several).filter_map(|it| it["clusters"].as_array()).filter(
@@ -130,7 +148,6 @@ fn exports_show_just_the_representatives(job: &Outcome) {
     );
     assert_eq!(names.len(), described.map(Vec::len).sum::<usize>(), "{names:?}");
     assert!(names.iter().all(|name| name.starts_with("iteration ")), "{names:?}");
-    iterations_of_a_drift_last_as_long_as_they_did(threads);
     without_the_spool_the_mean_course_is_exported(&summary);
     let refused = report(&summary, &["--format", "pprof", "--iterations", "representative"]);
     let message = String::from_utf8_lossy(&refused.stderr);
@@ -159,12 +176,9 @@ fn without_the_spool_the_mean_course_is_exported(summary: &Path) {
     let name = summary.file_name().expect("a file").to_string_lossy().replace(".json", ".d");
     let (spool, away) = (summary.with_file_name(name), summary.with_file_name("away"));
     fs::rename(&spool, &away).expect("the run kept its spool");
-    let exported = report(summary, &["--format", "firefox", "--iterations", "representative"]);
+    let (threads, message) = exported(summary);
     fs::rename(&away, &spool).expect("it was renamed");
-    let message = String::from_utf8_lossy(&exported.stderr);
     assert!(message.contains("is missing. The mean course of each cluster is"), "{message}");
-    let profile: Value = serde_json::from_slice(&exported.stdout).expect("JSON");
-    let threads = profile["threads"].as_array().expect("a list");
     let is_mean = |it: &Value| it["name"].as_str().is_some_and(|it| it.starts_with("mean course"));
     assert!(threads.iter().all(is_mean), "{threads:#?}");
 }
