@@ -22,9 +22,8 @@ mod page_ranks;
 mod rest;
 mod source_excerpts;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path};
 
 use base64::engine::general_purpose::STANDARD;
@@ -34,6 +33,7 @@ use flate2::write::ZlibEncoder;
 use serde::Serialize;
 
 use plimsoll_summary::{SideFile, Summary};
+use plimsoll_sys::own_files::open_regular;
 
 use self::rest::Rest;
 use super::patterns::pattern;
@@ -168,18 +168,6 @@ fn side(named: &SideFile, beside: Option<&Path>) -> io::Result<File> {
         io::ErrorKind::NotFound => other("The file was not there when the page was made."),
         _ => io::Error::other(format!("The file could not be read: {error}.")),
     })
-}
-
-/// Opens a regular file. Anything else is an error: opening a pipe waits for its writer.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let regular = |is_file: bool| match is_file {
-        true => Ok(()),
-        false => Err(io::Error::other("it is no regular file")),
-    };
-    regular(path.metadata()?.is_file())?;
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    regular(file.metadata()?.is_file())?;
-    Ok(file)
 }
 
 /// Checks that a file holds a timeline of a bounded size. Returns the file's content.
