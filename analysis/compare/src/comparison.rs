@@ -37,6 +37,18 @@ pub enum ExpectationKind {
     Work,
 }
 
+impl ExpectationKind {
+    /// Returns the expectation in words, as the subject of a sentence.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Strong => "strong scaling",
+            Self::Weak => "weak scaling",
+            Self::Same => "equal time",
+            Self::Work => "the given amount of work",
+        }
+    }
+}
+
 /// Class of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -64,15 +64,9 @@ fn of_scaling(comparison: &Comparison) -> Verdict {
     } else {
         VerdictKind::AsExpected
     };
-    let expectation = match comparison.expectation.kind {
-        ExpectationKind::Strong => "strong scaling",
-        ExpectationKind::Weak => "weak scaling",
-        ExpectationKind::Same => "equal time",
-        ExpectationKind::Work => "the given amount of work",
-    };
     let expected_s = seconds(comparison.excess.core_s - comparison.excess.seconds);
     let (run_s, size) = (seconds(comparison.excess.core_s), ranks(last.ranks));
-    let from = format!("{expectation} from {}", ranks(first.ranks));
+    let from = format!("{} from {}", comparison.expectation.kind.name(), ranks(first.ranks));
     let headline = match kind {
         VerdictKind::ScalingLoss => format!(
             "{} of the run on {size} is excess work: {run_s} of core time, where {from} expects \

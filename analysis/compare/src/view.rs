@@ -1,9 +1,9 @@
 //! Views of a comparison: text for people, JSON for programs. Views compute nothing.
 
 use plimsoll_report::{Page, WIDTH};
-use plimsoll_summary::phrase::TIED;
+use plimsoll_summary::phrase::{TIED, fitted};
 
-use crate::comparison::{Change, Comparison, ExpectationKind, VerdictKind};
+use crate::comparison::{Change, Comparison, VerdictKind};
 use crate::diff_verdict::{percent, seconds, signed_percent};
 use crate::growth::Growth;
 use crate::pop::ScalingRow;
@@ -48,19 +48,14 @@ fn head(page: &mut Page, comparison: &Comparison) {
         comparison.setups.iter().map(|setup| setup.ranks.to_string()).collect();
     ranks.dedup();
     let runs: usize = comparison.setups.iter().map(|setup| setup.runs.len()).sum();
-    let expected = match comparison.expectation.kind {
-        ExpectationKind::Strong => "strong scaling",
-        ExpectationKind::Weak => "weak scaling",
-        ExpectationKind::Same => "equal time",
-        ExpectationKind::Work => "a given amount of work",
-    };
     paragraph(
         page,
         "",
         &format!(
-            "{}: {runs} runs on {} ranks; {expected} expected ({})",
+            "{}: {runs} runs on {} ranks; {} expected ({})",
             programs.join(", "),
             ranks.join(", "),
+            comparison.expectation.kind.name(),
             comparison.expectation.reason
         ),
     );
@@ -92,31 +87,13 @@ fn findings(page: &mut Page, comparison: &Comparison) {
         page.line("");
         paragraph(page, &format!("{}. ", number + 1), sentence);
         if let Some(context) = comparison.contexts.get(context as usize) {
-            let names: Vec<&str> =
+            let mut names: Vec<&str> =
                 context.path.iter().map(|frame| frame.function.as_str()).collect();
-            page.line(&format!("   {}", fitted(&names)));
+            names.dedup();
+            page.line(&format!("   {}", fitted(&names, WIDTH - 3)));
         }
     }
     more(page, comparison.verdict.sentences.len());
-}
-
-/// Shortens a path: without repetitions, and without its middle if still too long.
-fn fitted(names: &[&str]) -> String {
-    let mut names = names.to_vec();
-    names.dedup();
-    let mut left_out = false;
-    loop {
-        let mut shown = names.clone();
-        if left_out {
-            shown.insert(1, "...");
-        }
-        let line = shown.join(" > ");
-        if line.len() + 3 <= WIDTH || names.len() <= 2 {
-            return line;
-        }
-        names.remove(1);
-        left_out = true;
-    }
 }
 
 fn more(page: &mut Page, count: usize) {

@@ -1,5 +1,7 @@
 //! Phrases: numbers, ranks, frames and paths in words.
 
+use std::borrow::Borrow;
+
 use crate::ranks::RankSet;
 use crate::{Frame, FrameKind, NodeOfRun};
 
@@ -225,10 +227,12 @@ fn shortened(name: &str) -> String {
     format!("...{part}")
 }
 
+/// Separates the frames of a path.
+const ARROW: &str = " > ";
+
 /// Formats a path on one line. Until it fits, loops are left out, then inlined functions, then
 /// frames in the middle.
 pub fn path(path: &[Frame], width: usize) -> String {
-    const ARROW: &str = " > ";
     let without = |kinds: &[FrameKind]| -> Vec<String> {
         let last = path.len().saturating_sub(1);
         let kept = path.iter().enumerate();
@@ -242,7 +246,11 @@ pub fn path(path: &[Frame], width: usize) -> String {
             return line;
         }
     }
-    let names = without(&[FrameKind::Loop, FrameKind::Line, FrameKind::Inlined]);
+    fitted(&without(&[FrameKind::Loop, FrameKind::Line, FrameKind::Inlined]), width)
+}
+
+/// Joins the names of a path on one line. Until it fits, names in the middle are left out.
+pub fn fitted<Name: Borrow<str>>(names: &[Name], width: usize) -> String {
     let whole = names.join(ARROW);
     if whole.len() <= width || names.len() < 3 {
         return whole;
@@ -252,7 +260,7 @@ pub fn path(path: &[Frame], width: usize) -> String {
     let mut kept = names.len() - 1;
     loop {
         let inner = names[names.len() - kept..].join(ARROW);
-        let shown = format!("{}{ARROW}...{ARROW}{inner}", names[0]);
+        let shown = format!("{}{ARROW}...{ARROW}{inner}", names[0].borrow());
         if shown.len() <= width || kept == 1 {
             return shown;
         }
