@@ -6,7 +6,8 @@ use std::path::Path;
 use plimsoll_collector::profile::ProcessProfile;
 use plimsoll_collector::{SpoolSelection, keep};
 use plimsoll_spool::SpoolError;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::input::{Cost, JobInfo, RankClock, RankInput};
 use crate::population::sampled_ranks;
@@ -28,6 +29,7 @@ pub struct SpoolNote {
     #[serde(default)]
     pub run: Option<String>,
     /// Number of ranks with spools in one folder.
+    #[serde(deserialize_with = "job_size")]
     pub size: u32,
     /// Node on which the collector runs.
     pub host: String,
@@ -36,6 +38,17 @@ pub struct SpoolNote {
     /// Ranks of the job with kept samples; `None` if the samples of all ranks were kept.
     #[serde(default)]
     pub kept: Option<RankSet>,
+}
+
+/// Maximum number of ranks of a job: a damaged or foreign note may say any.
+const MAX_RANKS: u32 = 1 << 24;
+
+fn job_size<'de, D: Deserializer<'de>>(note: D) -> Result<u32, D::Error> {
+    let size = u32::deserialize(note)?;
+    match size <= MAX_RANKS {
+        true => Ok(size),
+        false => Err(D::Error::custom(format!("no job has {size} ranks"))),
+    }
 }
 
 /// One rank in a spool.
@@ -130,4 +143,22 @@ pub fn keep_ranks(path: &Path, Kept { ranks, population }: &Kept) -> Result<(), 
         let pids = note.ranks.iter().map(|rank| rank.pid).collect();
         Ok(SpoolSelection { pids, note: serde_json::to_value(&note)? })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic_run::job;
+
+    #[test]
+    fn the_number_of_ranks_in_a_note_is_bounded() {
+        let read = |size| {
+            let (host, ranks) = ("ketch".to_owned(), Vec::new());
+            let note = SpoolNote { job: job(), run: None, size, host, ranks, kept: None };
+            serde_json::from_value::<SpoolNote>(serde_json::to_value(note).unwrap())
+        };
+        assert_eq!(read(1 << 20).unwrap().size, 1 << 20);
+        let error = read(u32::MAX).unwrap_err().to_string();
+        assert!(error.contains("no job has 4294967295 ranks"), "{error}");
+    }
 }

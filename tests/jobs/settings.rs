@@ -44,6 +44,14 @@ fn ranks_that_are_not_there_are_named() {
 }
 
 #[test]
+fn of_some_measured_ranks_the_job_s_number_is_said() {
+    let Some(job) = with("PLIMSOLL_RANKS", "1") else { return };
+    let number = |key: &str| job.summary().number(&format!("/run/{key}"));
+    assert_eq!((number("ranks"), number("world_ranks")), (1.0, 2.0));
+    assert!(job.report_contains("1 of 2 ranks on"), "{}", job.text());
+}
+
+#[test]
 fn a_shell_says_what_is_not_measured() {
     let mut command = std::process::Command::new(&artifacts().command);
     let output = command.args(["run", "sh", "-c", "exit 3"]).output().expect("it can be started");

@@ -69,9 +69,31 @@ impl Run {
 
 /// A set of ranks. Equal sets have equal representations, independent of the order of insertion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "UncheckedRuns")]
 pub struct RankSet {
     // Each run lies wholly behind the one before it; runs are formed greedily in ascending order.
     runs: Vec<Run>,
+}
+
+/// A set as somebody's file has it.
+#[derive(Deserialize)]
+struct UncheckedRuns {
+    runs: Vec<Run>,
+}
+
+impl TryFrom<UncheckedRuns> for RankSet {
+    type Error = &'static str;
+
+    fn try_from(UncheckedRuns { runs }: UncheckedRuns) -> Result<Self, Self::Error> {
+        let is_run = |run: &Run| {
+            run.step > 0 && run.first <= run.last && run.last == run.until(run.last).last
+        };
+        let ascend = runs.windows(2).all(|pair| pair[0].last < pair[1].first);
+        match ascend && runs.iter().all(is_run) {
+            true => Ok(Self { runs }),
+            false => Err("these are no ascending ranges of ranks"),
+        }
+    }
 }
 
 impl RankSet {
@@ -314,6 +336,21 @@ mod tests {
             (vec![0, 2, 4, 5, 6], "0-4:2,5-6"),
         ] {
             assert_eq!(RankSet::from_iter(ranks).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn ranges_of_somebody_s_file_are_checked() {
+        let read = |runs: &[[u32; 3]]| {
+            let run = |[first, last, step]: &[u32; 3]| {
+                format!(r#"{{"first":{first},"last":{last},"step":{step}}}"#)
+            };
+            let runs: Vec<String> = runs.iter().map(run).collect();
+            serde_json::from_str::<RankSet>(&format!(r#"{{"runs":[{}]}}"#, runs.join(",")))
+        };
+        assert_eq!(read(&[[0, 4, 2], [5, 6, 1]]).unwrap().to_string(), "0-4:2,5-6");
+        for wrong in [&[[0, 4, 0]][..], &[[4, 0, 1]], &[[0, 4, 3]], &[[0, 4, 2], [4, 6, 1]]] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
         }
     }
 

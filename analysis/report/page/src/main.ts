@@ -82,9 +82,14 @@ function program(run: Run): string {
   return run.executable.slice(run.executable.lastIndexOf("/") + 1) || "unknown program";
 }
 
+function measuredRanks(run: Run): string {
+  const all = run.world_ranks ?? 0;
+  return all > run.ranks ? `${run.ranks} of ${counted(all, "rank")}` : counted(run.ranks, "rank");
+}
+
 function header(run: Run, links: HTMLElement[]): HTMLElement {
   const parts = [
-    (run.mpi.abi === "none" ? counted(run.threads, "thread") : counted(run.ranks, "rank")) +
+    (run.mpi.abi === "none" ? counted(run.threads, "thread") : measuredRanks(run)) +
       ` on ${hosts(run.nodes)}`,
     seconds(run.elapsed_s),
     run.started.replace("T", " ").slice(0, 16),

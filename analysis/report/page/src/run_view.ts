@@ -25,13 +25,15 @@ export async function showRun(job: Job, place: HTMLElement): Promise<void> {
 }
 
 function run({ run }: Summary): HTMLElement {
+  const all = run.world_ranks ?? 0;
+  const of = all > run.ranks ? ` of ${count(all)}` : "";
   return facts([
     ["Executable", run.executable],
     ["Arguments", run.arguments.join(" ") || "none"],
     ["Job", run.job ?? "without a launcher"],
     ["Begin", run.started],
     ["Run time", seconds(run.elapsed_s)],
-    ["Ranks", count(run.ranks)],
+    ["Ranks", count(run.ranks) + of],
     ["Threads", count(run.threads)],
     ["MPI", run.mpi.library ?? "none"],
     ["Its binary interface", run.mpi.abi],
