@@ -337,7 +337,7 @@ pub fn begin(settings: Settings) {
         },
         // The trees that a rank builds before MPI_Init are discarded, so the lookup of their names
         // would be wasted.
-        follows_from_start: launcher::launcher_rank().is_none(),
+        follows_from_start: launcher::is_alone(),
         structure,
         has_memory: heap::has_room,
         lookup_time: Some(LOOKUP_TIME),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::CString;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use plimsoll_comm::mpi::launcher::launcher_rank;
 use plimsoll_summary::error::reason;
 use plimsoll_summary::printable::path as shown;
 use plimsoll_summary::settings::{LIBRARY, ROOT_PID, Settings, State, TABLE, parse_boolean};
+use plimsoll_sys::own_files::open_regular;
 
 /// Exit status of a shell for a missing program.
 const NOT_FOUND: u8 = 127;
@@ -118,19 +119,61 @@ fn speaks(matches: &ArgMatches) -> bool {
 /// Shells. Of the programs started by a shell, only MPI programs are measured.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ksh", "zsh", "fish"];
 
+/// Programs that start others in containers.
+const CONTAINERS: [&str; 4] = ["apptainer", "singularity", "docker", "podman"];
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(OsStr::to_str).unwrap_or_default()
+}
+
+fn of_shell(shell: &str) -> String {
+    format!(
+        "{shell} is a shell: of the programs that it starts, those with MPI are measured, and the \
+         one that replaces it by exec. For another one without MPI, start the shell by itself and \
+         that program by `plimsoll run`."
+    )
+}
+
+/// Returns the name of the shell that executes a file; `None` if none does.
+pub fn shell_of_script(path: &Path) -> Option<String> {
+    let mut first = [0; 256];
+    let length = open_regular(path).and_then(|mut file| file.read(&mut first)).ok()?;
+    let command = first[..length].strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let shell = interpreter(String::from_utf8_lossy(command).trim())?;
+    Some(file_name(&shell).to_owned()).filter(|name| SHELLS.contains(&name.as_str()))
+}
+
+/// Returns the path of the program that executes a script, from the command in its first line;
+/// `None` if PATH does not have the name that env(1) looks up there.
+pub fn interpreter(command: &str) -> Option<PathBuf> {
+    let mut words = command.split_whitespace();
+    let first = Path::new(words.next()?);
+    if first.file_name() != Some(OsStr::new("env")) {
+        return Some(first.into());
+    }
+    let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
+    find(OsStr::new(name))
+}
+
 /// Warns if the library will not be loaded into the program, or only into parts of it.
 fn warn(program: &OsStr, matches: &ArgMatches) {
     if !speaks(matches) {
         return;
     }
-    let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let name = file_name(Path::new(program));
     if SHELLS.contains(&name) {
+        return say(&of_shell(name));
+    }
+    if CONTAINERS.contains(&name) {
         return say(&format!(
-            "{name} is a shell: of the programs that it starts, those with MPI are measured. For \
-             one without MPI, start the shell by itself and that program by `plimsoll run`."
+            "{name} starts a container: put `plimsoll run` inside, before the program. Otherwise \
+             nothing may be measured."
         ));
     }
     let Some(path) = find(program) else { return };
+    if let Some(shell) = shell_of_script(&path) {
+        return say(&format!("{} is a script. {}", shown(&path), of_shell(&shell)));
+    }
     match obstacle(&path) {
         Some(Obstacle::Static) => say(&format!(
             "{} is statically linked: nothing can be preloaded into it, so nothing is measured. \

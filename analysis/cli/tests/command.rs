@@ -63,6 +63,22 @@ fn the_end_of_the_program_is_the_end_of_the_command() {
 }
 
 #[test]
+fn what_a_script_or_a_container_leaves_out_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, content, word) in [
+        ("wrapper", "#!/usr/bin/env bash\nexit 3\n", "a script. bash is a shell"),
+        ("podman", "#!/bin/cat\n", "podman starts a container"),
+        ("table", "#!/bin/cat\n", ""),
+    ] {
+        let file = directory.path().join(name);
+        fs::write(&file, content).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        let (_, message, _) = said(&run(&["run", "--", file.to_str().unwrap()]));
+        assert!(message.contains(word) && message.is_empty() == word.is_empty(), "{message}");
+    }
+}
+
+#[test]
 fn a_program_that_cannot_start_ends_as_in_a_shell() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("no-such-program");

@@ -40,7 +40,7 @@ pub fn write_incomplete(ended: &str) -> bool {
     let unseen = place.world.is_none().then(|| why_unseen(&job.executable)).flatten();
     // A process without MPI_Init ends regularly by an exit.
     info.complete = place.is_alone && unseen.is_none() && ended == "exit";
-    let launcher_rank = launcher::launcher_rank();
+    let launcher_rank = launcher::launcher_rank().filter(|_| !launcher::is_alone());
     if let Some(reason) = unseen {
         if launcher_rank.is_none_or(|rank| rank == 0) {
             log::warn(&reason);

@@ -110,7 +110,7 @@ impl Job {
     /// job. The collector creates the folder only once the process has run for a while.
     pub(super) fn spool_alone(&'static self) {
         // The processes that a launcher started share a name only from MPI_Init on.
-        if self.settings.trace == Trace::Off || launcher::launcher_rank().is_some() {
+        if self.settings.trace == Trace::Off || !launcher::is_alone() {
             return;
         }
         let place = move || {

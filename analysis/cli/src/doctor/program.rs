@@ -75,10 +75,17 @@ pub fn checks(path: &Path, settings: &Settings) -> Vec<Check> {
     if content.starts_with(b"#!") {
         let first = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let command = String::from_utf8_lossy(&first[2..]).trim().to_owned();
-        let chosen = interpreter(&command).map(|path| watched(&path, settings));
+        let chosen = run_command::interpreter(&command).map(|path| watched(&path, settings));
         return vec![chosen.filter(|check| check.state != State::Ok).unwrap_or_else(|| {
-            let found = format!("{name} is a script of {command}: its interpreter is measured");
-            Check::ok("program", found)
+            let found = format!("{name} is a script of {command}: ");
+            match run_command::shell_of_script(path) {
+                Some(_) => Check::limited(
+                    "program",
+                    found + "of the programs that it starts, those with MPI are measured",
+                    "Start another program there by exec, or by `plimsoll run`.",
+                ),
+                None => Check::ok("program", found + "its interpreter is measured"),
+            }
         })];
     }
     match facts(&content) {
@@ -89,18 +96,6 @@ pub fn checks(path: &Path, settings: &Settings) -> Vec<Check> {
             "Give the program itself, not its launcher's input.",
         )],
     }
-}
-
-/// Returns the path of the program that executes a script, from the command in its first line;
-/// `None` if PATH does not have the name that env(1) looks up there.
-fn interpreter(command: &str) -> Option<PathBuf> {
-    let mut words = command.split_whitespace();
-    let first = Path::new(words.next()?);
-    if first.file_name() != Some(OsStr::new("env")) {
-        return Some(first.into());
-    }
-    let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
-    run_command::find(OsStr::new(name))
 }
 
 /// Checks that the settings choose the program, by the path of its file without links.
@@ -280,8 +275,8 @@ mod tests {
             fs::write(&script, format!("{first}\nexit\n")).unwrap();
             for (variable, value, expected) in [
                 ("PLIMSOLL_EXCLUDE", name, State::Failed),
-                ("PLIMSOLL_INCLUDE", name, State::Ok),
-                ("PLIMSOLL_EXCLUDE", OsStr::new("script"), State::Ok),
+                ("PLIMSOLL_INCLUDE", name, State::Limited),
+                ("PLIMSOLL_EXCLUDE", OsStr::new("script"), State::Limited),
                 ("PLIMSOLL_INCLUDE", OsStr::new("script"), State::Failed),
             ] {
                 let (settings, _) = Settings::from_env([(variable.into(), value.into())]);

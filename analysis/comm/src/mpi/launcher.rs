@@ -8,11 +8,17 @@ use std::fs;
 const RANK_VARIABLES: [&str; 5] =
     ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"];
 
-/// Environment variables that differ between jobs under one launcher and are equal on all nodes of
-/// a job. Hydra starts the processes of MPI_Comm_spawn beside their parents, and tells them only
+/// Environment variables that differ between jobs under one launcher and are equal on all ranks of
+/// a node. Hydra starts the processes of MPI_Comm_spawn beside their parents, and tells them only
 /// that they are spawned and their number.
 const JOB_VARIABLES: [&str; 5] =
     ["PMIX_NAMESPACE", "PMI_JOBID", "SLURM_STEP_ID", "PMI_SPAWNED", "PMI_SIZE"];
+
+/// Environment variables with a name of the job that no other job has: PMIx, Slurm's PMI.
+const UNIQUE_NAMES: [&str; 2] = ["PMIX_NAMESPACE", "PMI_JOBID"];
+
+/// Environment variables with the number of ranks on all nodes: Open MPI, Hydra, Slurm.
+const SIZE_VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
 
 /// Environment variables with the number of the job's ranks on this node: Open MPI, Hydra (MPICH,
 /// Intel), MVAPICH, Cray.
@@ -31,13 +37,27 @@ const WAY_BACK_OPTIONS: [&str; 3] = ["--control-port", "--upstream-host", "--ups
 const MAX_DAEMONS: usize = 3;
 
 /// Returns the rank of this process according to the launcher, before MPI tells it: the first of
-/// [`RANK_VARIABLES`] that holds a number.
+/// [`RANK_VARIABLES`] that holds a number. Slurm sets its variable in batch scripts as well, where
+/// nothing is a rank.
 pub fn launcher_rank() -> Option<u32> {
     rank_in(|name| env::var(name).ok())
 }
 
 fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
-    RANK_VARIABLES.iter().find_map(|name| variable(name)?.parse().ok())
+    let in_step = variable("SLURM_STEP_ID").is_some();
+    let names = RANK_VARIABLES.iter().filter(|name| in_step || **name != "SLURM_PROCID");
+    names.into_iter().find_map(|name| variable(name)?.parse().ok())
+}
+
+/// Returns whether no launcher has started other processes along with this one, as far as its
+/// variables tell.
+pub fn is_alone() -> bool {
+    is_alone_in(|name| env::var(name).ok())
+}
+
+fn is_alone_in(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let sizes = SIZE_VARIABLES.iter().filter_map(|name| variable(name)?.parse::<u32>().ok());
+    sizes.max().map_or_else(|| rank_in(&variable).is_none(), |size| size == 1)
 }
 
 /// Returns the values that distinguish this job from others under the same launcher.
@@ -48,8 +68,7 @@ pub fn job_names() -> Vec<String> {
 /// Returns whether a launcher has started this process along with others. False for a batch script,
 /// although its environment holds the number of processes that its job may start.
 pub fn is_one_of_many() -> bool {
-    let counts =
-        [&LOCAL_SIZE_VARIABLES[..], &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]];
+    let counts = [&LOCAL_SIZE_VARIABLES[..], &SIZE_VARIABLES];
     let sizes = counts.into_iter().flatten().filter_map(|name| env::var(name).ok()?.parse().ok());
     sizes.max().is_some_and(|size: u32| size > 1)
 }
@@ -79,23 +98,48 @@ fn tasks_of_node(list: &str, mut node: u32) -> Option<u32> {
 /// Returns a text that is equal in all processes of this job on all nodes, and different in any
 /// other job that runs at the same time; `None` if nothing suitable is known.
 pub fn identity() -> Option<String> {
-    let mut parts: Vec<String> =
-        plimsoll_summary::report_names::batch_job_id(|name| env::var_os(name))
-            .into_iter()
-            .collect();
-    parts.extend(job_names());
+    let batch = plimsoll_summary::report_names::batch_job_id(|name| env::var_os(name));
+    identity_of(|name| env::var(name).ok(), way_back_of_launcher, batch)
+}
+
+/// The strongest of the names alone: a launcher that starts its daemons through the batch system or
+/// by ssh leaves variables of the batch system on some nodes only.
+fn identity_of(
+    variable: impl Fn(&str) -> Option<String>,
+    way_back: impl Fn() -> Vec<String>,
+    batch: Option<String>,
+) -> Option<String> {
+    let unique = UNIQUE_NAMES.iter().find_map(|name| variable(name));
+    let mut parts: Vec<String> = unique.into_iter().collect();
+    if parts.is_empty() {
+        parts = way_back();
+    }
+    if parts.is_empty() {
+        parts = batch.into_iter().chain(variable("SLURM_STEP_ID")).collect();
+    }
+    if parts.is_empty() {
+        return None;
+    }
+    parts.extend(["PMI_SPAWNED", "PMI_SIZE"].into_iter().filter_map(variable));
+    Some(parts.join(" "))
+}
+
+/// Returns the address of the launcher, from the options of its daemon on this node; empty if that
+/// has no such options.
+fn way_back_of_launcher() -> Vec<String> {
     let mut ancestor = launcher();
     for _ in 0..MAX_DAEMONS {
         let Ok(arguments) = fs::read(format!("/proc/{ancestor}/cmdline")) else { break };
         let found = way_back(&arguments);
-        let is_found = !found.is_empty();
-        parts.extend(found);
+        if !found.is_empty() {
+            return found;
+        }
         match parent(ancestor) {
-            Some(next) if next > 1 && !is_found => ancestor = next,
+            Some(next) if next > 1 => ancestor = next,
             _ => break,
         }
     }
-    (!parts.is_empty()).then(|| parts.join(" "))
+    Vec::new()
 }
 
 fn way_back(arguments: &[u8]) -> Vec<String> {
@@ -153,19 +197,49 @@ pub fn start_time(pid: u32) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// Returns a lookup in these variables.
+    fn among(set: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |name| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())
+    }
+
     #[test]
     fn the_first_variable_that_holds_a_number_is_the_rank() {
-        let rank = |set: &[(&str, &str)]| {
-            let find = |name: &str| set.iter().find(|(set, _)| *set == name);
-            rank_in(|name| find(name).map(|(_, value)| (*value).to_owned()))
-        };
+        let rank = |set: &[(&str, &str)]| rank_in(among(set));
         for name in RANK_VARIABLES {
-            assert_eq!(rank(&[(name, "3")]), Some(3), "{name}");
+            assert_eq!(rank(&[("SLURM_STEP_ID", "0"), (name, "3")]), Some(3), "{name}");
         }
-        assert_eq!(rank(&[("PALS_RANKID", "5"), ("SLURM_PROCID", "0")]), Some(0));
+        assert_eq!(rank(&[("PALS_RANKID", "5"), ("PMI_RANK", "0")]), Some(0));
         assert_eq!(rank(&[("PALS_RANKID", "5"), ("PMI_RANK", ""), ("PMIX_RANK", "x")]), Some(5));
         assert_eq!(rank(&[("PMI_RANK", "-1")]), None);
         assert_eq!(rank(&[]), None);
+    }
+
+    #[test]
+    fn a_program_in_a_batch_script_is_alone_and_no_rank() {
+        let script = [("SLURM_JOB_ID", "4711"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "64")];
+        assert_eq!((rank_in(among(&script)), is_alone_in(among(&script))), (None, true));
+        let step = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
+        assert_eq!((rank_in(among(&step)), is_alone_in(among(&step))), (Some(0), true));
+        let many = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2")];
+        assert!(!is_alone_in(among(&many)));
+        assert!(!is_alone_in(among(&[("PMIX_RANK", "0")])), "the size is unknown");
+    }
+
+    #[test]
+    fn variables_that_some_nodes_lack_do_not_tell_a_job_apart() {
+        let (none, batch) = (Vec::new, || Some("4711".to_owned()));
+        // Open MPI's mpirun in a batch script of Slurm: its daemons on other nodes are a step.
+        let head = among(&[("PMIX_NAMESPACE", "prterun-n1-77@1"), ("SLURM_JOB_ID", "4711")]);
+        let other = among(&[("PMIX_NAMESPACE", "prterun-n1-77@1"), ("SLURM_STEP_ID", "0")]);
+        assert_eq!(identity_of(head, none, batch()), identity_of(other, none, None));
+        // Hydra by ssh.
+        let (size, proxy) = ([("PMI_SIZE", "4")], || vec!["n1:45863".to_owned()]);
+        let by_ssh = identity_of(among(&size), proxy, None);
+        assert_eq!(identity_of(among(&size), proxy, batch()), by_ssh);
+        assert_eq!(by_ssh.as_deref(), Some("n1:45863 4"));
+        let step = |id| identity_of(among(&[("SLURM_STEP_ID", id)]), none, batch());
+        assert_ne!(step("0"), step("1"));
+        assert_eq!(identity_of(among(&size), none, None), None, "many jobs have 4 ranks");
     }
 
     #[test]

@@ -191,6 +191,8 @@ pub enum LibraryError {
     NotFound,
     /// The library lacks a function or object that every MPI has.
     Missing(&'static str),
+    /// The library names itself so; its handles are unknown.
+    UnknownAbi(String),
 }
 
 impl std::fmt::Display for LibraryError {
@@ -202,6 +204,11 @@ impl std::fmt::Display for LibraryError {
             Self::Missing(name) => {
                 write!(f, "the MPI library of this process does not provide {name}")
             }
+            Self::UnknownAbi(version) => write!(
+                f,
+                "the MPI library of this process, \"{version}\", has the ABI neither of MPICH nor \
+                 of Open MPI nor that of MPI 5"
+            ),
         }
     }
 }
@@ -341,6 +348,11 @@ fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryErro
         };
         return Ok((Abi::Standard, constants));
     }
+    // Handles of another ABI would end the program: errors are fatal by default.
+    let version = library_version(object);
+    if !is_of_mpich(&version) {
+        return Err(LibraryError::UnknownAbi(version));
+    }
     let constants = Constants {
         world: 0x4400_0000,
         byte: 0x4c00_010d,
@@ -353,6 +365,12 @@ fn constants(object: Object, path: &str) -> Result<(Abi, Constants), LibraryErro
         status: StatusLayout { bytes: 20, source: 8 },
     };
     Ok((Abi::Mpich, constants))
+}
+
+/// Returns whether a library with this version has MPICH's ABI: MPICH and Cray MPICH, MVAPICH,
+/// Intel MPI, ParaStation MPI.
+fn is_of_mpich(version: &str) -> bool {
+    ["MPICH", "MVAPICH", "Intel", "ParaStation"].iter().any(|name| version.contains(name))
 }
 
 /// MPI_Abi_get_version: positive only where the standard ABI is in use; MPICH-ABI builds of new
@@ -396,4 +414,24 @@ fn library_version(object: Object) -> String {
     let line = text.lines().next().unwrap_or_default();
     let line = line.split(", package").next().unwrap_or_default();
     line.split_whitespace().filter(|word| *word != "Version:").collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_with_an_abi_of_their_own_are_not_taken_for_mpich() {
+        for version in [
+            "MPICH 4.0.2",
+            "MPI VERSION : CRAY MPICH version 8.1.29 (ANL base 3.4a2)",
+            "MVAPICH2 Version : 2.3.7",
+            "Intel(R) MPI Library 2021.18.1 for Linux* OS",
+        ] {
+            assert!(is_of_mpich(version), "{version}");
+        }
+        for version in ["HPE MPT 2.27 08/10/22 17:25:10", "unknown"] {
+            assert!(!is_of_mpich(version), "{version}");
+        }
+    }
 }
