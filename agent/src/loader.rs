@@ -105,14 +105,33 @@ pub fn in_object_at<R>(
     result
 }
 
+/// Returns the number of bytes of the thread-local variables of all loaded objects.
+pub fn thread_local_bytes() -> usize {
+    let mut bytes = 0;
+    each_object(&mut |info| {
+        // SAFETY: the object's array of program headers.
+        let headers = unsafe { headers(info) };
+        let of_object = headers.iter().filter(|header| header.p_type == libc::PT_TLS);
+        bytes += of_object.map(|header| header.p_memsz as usize).sum::<usize>();
+        ControlFlow::Continue(())
+    });
+    bytes
+}
+
+/// # Safety
+/// `info` describes an object that stays mapped while the result is in use.
+unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    // SAFETY: the object's array of program headers.
+    unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) }
+}
+
 /// Returns the address ranges of an object's loaded segments.
 ///
 /// # Safety
 /// `info` describes an object that stays mapped while the result is in use.
 pub unsafe fn segments(info: &libc::dl_phdr_info) -> impl Iterator<Item = Range<u64>> {
-    // SAFETY: the object's array of program headers.
-    let headers =
-        unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    // SAFETY: as the caller promises.
+    let headers = unsafe { headers(info) };
     headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
         let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
         start..start + header.p_memsz
@@ -170,6 +189,14 @@ mod tests {
         });
         assert_eq!(result, 7);
         assert!(objects > 2, "{objects} objects");
+    }
+
+    #[test]
+    fn thread_local_variables_of_this_program_are_counted() {
+        const LARGE: usize = 100_000;
+        std::thread_local!(static TABLE: [u8; LARGE] = const { [0; LARGE] });
+        assert_eq!(TABLE.with(|table| table[1]), 0);
+        assert!((LARGE..2 * LARGE).contains(&thread_local_bytes()), "{}", thread_local_bytes());
     }
 
     #[test]

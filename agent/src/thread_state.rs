@@ -298,6 +298,11 @@ impl ThreadBlock {
     }
 }
 
+/// Maximum size of a stack. Without a limit (`ulimit -s unlimited`), the C library takes everything
+/// down to the next mapping for the initial thread's stack, the heap included; between the two lie
+/// many TiB.
+const MAX_STACK: u64 = 1 << 40;
+
 /// Returns the bounds of the calling thread's own stack: lowest and one past the highest address,
 /// or (0, 0) if unknown.
 pub fn stack_bounds() -> (u64, u64) {
@@ -314,12 +319,24 @@ pub fn stack_bounds() -> (u64, u64) {
             return (0, 0);
         }
     }
-    (low as u64, low as u64 + size as u64)
+    bounded(low as u64, low as u64 + size as u64)
+}
+
+fn bounded(low: u64, high: u64) -> (u64, u64) {
+    (low.max(high.saturating_sub(MAX_STACK)), high)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_heap_is_no_part_of_an_unlimited_stack() {
+        let (brk, high) = (0x5644_8b51_2000, 0x7ffc_ef43_b000);
+        let (low, end) = bounded(brk, high);
+        assert!(low > brk + MAX_STACK && end == high);
+        assert_eq!(bounded(high - (8 << 20), high), (high - (8 << 20), high));
+    }
 
     #[test]
     fn a_difference_adds_no_frames_beyond_the_deepest_stack() {

@@ -111,7 +111,14 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { start: start.cast(), length })
+        Ok(Self { start: start.cast(), length }.undumped())
+    }
+
+    /// Keeps core files from containing the mapping: all of a sparse file would become resident.
+    fn undumped(self) -> Self {
+        // SAFETY: the mapping is our own, and its content does not change.
+        unsafe { libc::madvise(self.start.cast(), self.length, libc::MADV_DONTDUMP) };
+        self
     }
 
     /// Maps another range of the file; `self` must be a mapping of its beginning.
@@ -121,7 +128,7 @@ impl Mapping {
         if start.is_null() {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { start, length })
+        Ok(Self { start, length }.undumped())
     }
 
     /// Returns the number of bytes of the mapping that are resident in memory.

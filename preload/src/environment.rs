@@ -86,7 +86,12 @@ pub fn parent_carries_library() -> bool {
 }
 
 /// Names of programs that start other programs and are not measured themselves.
-const LAUNCHERS: [&str; 28] = [
+const LAUNCHERS: [&str; 33] = [
+    "bwrap",
+    "ch-run",
+    "enroot",
+    "nsenter",
+    "unshare",
     "mpiexec",
     "mpirun",
     "mpiexec.hydra",

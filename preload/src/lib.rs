@@ -72,6 +72,7 @@ extern "C" fn constructor() {
     std::panic::set_hook(Box::new(log::fault));
     let construct = || {
         real::resolve_all();
+        threads::find_creator();
         filters::resolve();
         // SAFETY: no preconditions. A privileged program must not be influenced by its caller.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {

@@ -302,9 +302,52 @@ fn watch_exit() {
     }
 }
 
-/// Stack size of Plimsoll's threads, in bytes. Trees are walked by recursion, and the stack limit
-/// that the application sets for its threads may be small.
+/// Stack size of Plimsoll's threads, in bytes, beside the program's thread-local variables, which
+/// the C library places on each stack. Trees are walked by recursion, and the stack limit that the
+/// application sets for its threads may be small.
 const STACK_BYTES: usize = 8 << 20;
+
+/// Definition of pthread_create in the C library; 0: unknown. Tools that pin threads in the order
+/// of their creation (likwid-pin) replace the function, and would count Plimsoll's threads.
+static CREATE: AtomicUsize = AtomicUsize::new(0);
+
+/// Finds the C library's pthread_create. For the constructor: takes the loader's lock.
+pub fn find_creator() {
+    // SAFETY: C strings; a library that is loaded is not loaded again.
+    let found = unsafe {
+        let library = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if library.is_null() {
+            return;
+        }
+        libc::dlsym(library, c"pthread_create".as_ptr())
+    };
+    CREATE.store(found as usize, Ordering::Relaxed);
+}
+
+/// Creates a thread of Plimsoll.
+///
+/// # Safety
+/// As pthread_create.
+unsafe fn create_own(
+    thread: &mut libc::pthread_t,
+    attributes: &libc::pthread_attr_t,
+    routine: extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+) -> libc::c_int {
+    type Create = unsafe extern "C" fn(
+        *mut libc::pthread_t,
+        *const libc::pthread_attr_t,
+        extern "C" fn(*mut c_void) -> *mut c_void,
+        *mut c_void,
+    ) -> libc::c_int;
+    // SAFETY: the function of this name, or null; the rest as the caller promises.
+    unsafe {
+        match std::mem::transmute::<usize, Option<Create>>(CREATE.load(Ordering::Relaxed)) {
+            Some(create) => create(thread, attributes, routine, argument),
+            None => c::pthread_create(thread, attributes, routine as *const c_void, argument),
+        }
+    }
+}
 
 /// Runs `work` on a new thread that is not observed and has all signals blocked. Returns the
 /// thread; `None` if none could be created.
@@ -314,6 +357,7 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
         let work = unsafe { Box::from_raw(work.cast::<Box<dyn FnOnce() + Send>>()) };
         OWN.set(true);
         float_environment::set_default();
+        leave_real_time();
         // A panic in Plimsoll must not end the application.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         std::ptr::null_mut()
@@ -328,9 +372,10 @@ pub fn spawn(work: Box<dyn FnOnce() + Send>) -> Option<libc::pthread_t> {
         crate::signals::real_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
         libc::pthread_attr_init(&mut attributes);
-        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        let bytes = STACK_BYTES + loader::thread_local_bytes();
+        libc::pthread_attr_setstacksize(&mut attributes, bytes);
         let mut thread = 0;
-        let result = c::pthread_create(&mut thread, &attributes, run as *const c_void, work.cast());
+        let result = create_own(&mut thread, &attributes, run, work.cast());
         libc::pthread_attr_destroy(&mut attributes);
         crate::signals::real_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         if result != 0 {
@@ -354,6 +399,19 @@ pub fn perish() {
         job::abandon();
         // SAFETY: ends this thread alone.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+}
+
+/// Gives the calling thread the ordinary scheduling policy if it has inherited a real-time one:
+/// long work would keep the job's threads from their core.
+fn leave_real_time() {
+    // SAFETY: no pointers but that to the parameter. To Linux, 0 is the calling thread alone.
+    unsafe {
+        let policy = libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK;
+        if [libc::SCHED_FIFO, libc::SCHED_RR].contains(&policy) {
+            let ordinary = libc::sched_param { sched_priority: 0 };
+            libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary);
+        }
     }
 }
 

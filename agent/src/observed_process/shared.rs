@@ -53,7 +53,7 @@ impl Shared {
         if start.is_null() {
             return Err(StartError::Segment(super::errno()));
         }
-        keep_from_children(start, THREADS_OFFSET);
+        keep_private(start, THREADS_OFFSET);
         let mapped = [const { AtomicPtr::new(null_mut()) }; MAX_THREADS];
         let shared = Self { start, descriptor, ring_bytes, areas, mapped };
         let header = shared.header();
@@ -104,7 +104,7 @@ impl Shared {
         if memory.is_null() {
             return None;
         }
-        keep_from_children(memory, bytes);
+        keep_private(memory, bytes);
         Some(memory)
     }
 
@@ -121,10 +121,13 @@ impl Shared {
     }
 }
 
-/// Keeps forked children from inheriting the mapping.
-fn keep_from_children(memory: *mut u8, bytes: usize) {
-    // SAFETY: the mapping was just made.
-    unsafe { mapping::advise(memory, bytes, libc::MADV_DONTFORK) };
+/// Keeps forked children from inheriting the mapping, and core files from containing it: all of a
+/// sparse file would become resident for them.
+fn keep_private(memory: *mut u8, bytes: usize) {
+    for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+        // SAFETY: the mapping was just made.
+        unsafe { mapping::advise(memory, bytes, advice) };
+    }
 }
 
 /// Address space, in bytes, that must be left where it is limited. The measurement takes about a

@@ -3,6 +3,8 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::syscalls::syscall;
+
 /// Maximum time that a fork waits for the lock.
 const FORK_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -13,6 +15,11 @@ pub struct ForkLock {
     /// Thread that holds the lock for a fork ([`this_thread`]); 0: none does.
     forking: AtomicUsize,
 }
+
+/// Number of yields before a waiting thread sleeps.
+const YIELDS: u32 = 100;
+/// Sleep between attempts.
+static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 impl ForkLock {
     /// Creates a lock that is free.
@@ -26,9 +33,18 @@ impl ForkLock {
 
     /// Waits until no other thread holds the lock, and takes it.
     pub fn lock(&self) {
+        let mut tries = 0;
         while !self.try_lock() {
-            // SAFETY: no preconditions. The holder may be off its core.
-            unsafe { libc::sched_yield() };
+            tries += 1;
+            // SAFETY: no preconditions; the time is valid. The holder may be off its core, and a
+            // yield leaves the core only to threads of at least the same priority.
+            unsafe {
+                if tries < YIELDS {
+                    libc::sched_yield();
+                } else {
+                    let _ = syscall!(libc::SYS_nanosleep, &raw const PAUSE, 0);
+                }
+            }
         }
     }
 

@@ -3,12 +3,13 @@
 //! A write to a pipe without a reader raises SIGPIPE, and a write or a new size beyond RLIMIT_FSIZE
 //! raises SIGXFSZ (write(2), setrlimit(2)). Both are sent to the thread that makes the system call,
 //! so it is enough to block them on that thread, and to take the signals that the work has raised
-//! before unblocking.
+//! before unblocking. A write to a terminal from the background may stop the process by SIGTTOU
+//! (`stty tostop`), unless the thread blocks it: then the kernel lets the write pass.
 
 use crate::syscalls::syscall;
 
-/// Mask of both signals in the kernel's format: bit 0 is signal 1.
-const RAISED: u64 = bit(libc::SIGPIPE) | bit(libc::SIGXFSZ);
+/// Mask of these signals in the kernel's format: bit 0 is signal 1.
+const RAISED: u64 = bit(libc::SIGPIPE) | bit(libc::SIGXFSZ) | bit(libc::SIGTTOU);
 
 const fn bit(signal: libc::c_int) -> u64 {
     1 << (signal - 1)

@@ -228,6 +228,7 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
             ),
         });
     }
+    notes.extend(few_samples(totals));
     if !totals.stepped_aside.is_empty() {
         notes.push(format!(
             "The program or its runtime handles the sampling signal, SIGSTKFLT, itself, or a \
@@ -237,6 +238,26 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
         ));
     }
     notes
+}
+
+/// Minimum ratio of the period found to the period asked for at which samples are called rare.
+const MIN_RARE_RATIO: f64 = 1.5;
+/// Minimum number of samples from which the period is taken.
+const MIN_SAMPLES: u64 = 25;
+
+/// Returns the note that timers of the kernel take fewer samples than asked for, since perf events
+/// are refused.
+fn few_samples(totals: &JobTotals) -> Option<String> {
+    let samples = totals.counts.samples;
+    let asked_ms = totals.period_ns as f64 / 1e6;
+    let found_ms = totals.sampled_ns as f64 / samples.max(1) as f64 / 1e6;
+    let is_rare = samples >= MIN_SAMPLES && found_ms > MIN_RARE_RATIO * asked_ms;
+    (totals.clock == "timer" && is_rare).then(|| {
+        format!(
+            "The kernel refuses perf events here, and its timers took a sample every \
+             {found_ms:.1} ms instead of {asked_ms:.1} ms: `plimsoll doctor` says what to do."
+        )
+    })
 }
 
 #[cfg(test)]
@@ -251,6 +272,18 @@ mod tests {
         totals.counts.pruned = 8886;
         let note = pruned(&totals).unwrap();
         assert!(note.contains("8886 stacks (11 % of the samples)"), "{note}");
+    }
+
+    #[test]
+    fn samples_that_the_kernel_makes_rare_are_noted() {
+        let note = |clock: &str, sampled_ms: u64| {
+            let mut totals = JobTotals { period_ns: 1_000_000, ..JobTotals::default() };
+            (totals.clock, totals.counts.samples) = (clock.to_owned(), 100);
+            totals.sampled_ns = u128::from(sampled_ms) * 1_000_000;
+            few_samples(&totals)
+        };
+        assert_eq!((note("cpu", 400), note("timer", 140)), (None, None));
+        assert!(note("timer", 400).unwrap().contains("every 4.0 ms instead of 1.0 ms"));
     }
 
     #[test]
