@@ -1,11 +1,11 @@
 //! Writes a summary to files, and a few lines of it to stderr.
 
-use plimsoll_report::output::{Side, write_with_side};
+use plimsoll_report::output::{FALLBACK, Side, write_with_side};
 use plimsoll_report::{BRIEF_LINES, Files, brief};
 use plimsoll_summary::Summary;
 
 use crate::job::Job;
-use crate::log;
+use crate::{environment, log};
 
 /// Coverage of the reports, and whether their result is printed.
 pub struct Scope<'a> {
@@ -28,7 +28,10 @@ pub fn write(job: &Job, mut summary: Summary, side: Option<Side>, scope: &Scope<
     let path = match &written {
         Ok(written) => {
             if let Some(error) = &written.fallback {
-                log::warn(&format!("{error} The report goes to another place."));
+                log::warn(&format!(
+                    "{error} The report goes to {FALLBACK} on {}: copy it from there.",
+                    environment::host()
+                ));
                 lines -= 1;
             }
             written.files.first().map(|path| path.as_path())

@@ -15,7 +15,7 @@ use plimsoll_analysis::rules::file;
 use plimsoll_comm::communicator::Communicator;
 use plimsoll_comm::mpi::launcher;
 use plimsoll_comm::thread_ranks;
-use plimsoll_report::output::{Side, Target, write_with_side};
+use plimsoll_report::output::{FALLBACK, Side, Target, write_with_side};
 use plimsoll_report::{BRIEF_LINES, Files, brief};
 use plimsoll_summary::Summary;
 use plimsoll_summary::printable::path as shown;
@@ -144,7 +144,7 @@ fn write(mut summary: Summary, target: &Target, side: Side) -> Result<(), Failur
         write_with_side(target, Some(side), &mut Files::of(&mut summary, &Formats::default()));
     let written = written.map_err(failure)?;
     if let Some(error) = &written.fallback {
-        say(&format!("{error} The report goes to another place."));
+        say(&format!("{error} The report goes to {FALLBACK} instead."));
     }
     let report = written.files.first().map(PathBuf::as_path);
     // A closed stderr is ignored, as for all messages.

@@ -7,7 +7,7 @@
 //! and a rank that lacks a context counts as 0. Every float is finite; unknown values are `None`,
 //! in JSON `null`, never 0 or -1. Rank lists are ranges in a string: `"0-3,8,16-30:2"`.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod context_tree;
 mod counted;

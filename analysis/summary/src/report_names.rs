@@ -1,7 +1,6 @@
 //! Names of reports: the user's pattern, the job's id, and the local time at which the run began.
 
 mod batch_job;
-#[allow(unsafe_code)] // localtime_r
 mod local_time;
 mod name;
 

@@ -37,7 +37,7 @@ pub struct Written {
 }
 
 /// Fallback directory for reports.
-pub(super) const FALLBACK: &str = "/tmp";
+pub const FALLBACK: &str = "/tmp";
 /// Maximum length of a stem in bytes: with number and extension a name has at most 255.
 const MAX_STEM_BYTES: usize = 220;
 /// Extension of the folder beside reports.

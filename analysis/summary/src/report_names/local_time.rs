@@ -1,17 +1,22 @@
 //! Local time, which std does not provide.
+//!
+//! The C library's functions would keep the time zone of their first call: a program that sets TZ
+//! later (tzset(3)) would get another time than without Plimsoll.
 
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use tz::{DateTime, TimeZone, TimeZoneRef};
 
 /// Point in time as a wall clock shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTime {
-    year: i64,
-    month: i32,
-    day: i32,
-    hour: i32,
-    minute: i32,
-    second: i32,
-    offset_minutes: i64,
+    year: i32,
+    month: u8,
+    day: u8,
+    hour: u8,
+    minute: u8,
+    second: u8,
+    offset_minutes: i32,
 }
 
 impl LocalTime {
@@ -25,24 +30,24 @@ impl LocalTime {
         Self::from_unix(unix_s)
     }
 
-    fn from_unix(unix_s: libc::time_t) -> Self {
-        // SAFETY: `tm` consists of integers and a pointer; all zeroes are valid.
-        let mut parts: libc::tm = unsafe { std::mem::zeroed() };
-        // SAFETY: both pointers are to live variables of this frame; unlike localtime(),
-        // localtime_r() writes nowhere else. On failure `parts` stays zeroed.
-        let known = !unsafe { libc::localtime_r(&unix_s, &mut parts) }.is_null();
-        // A failure (a year beyond 32 bits) leaves zeroes; a file's name needs a valid date.
-        if !known {
-            (parts.tm_year, parts.tm_mday) = (70, 1);
-        }
+    /// UTC if the time zone is unknown, the begin of 1970 if the year is beyond all dates.
+    fn from_unix(unix_s: i64) -> Self {
+        let zone = match std::env::var("TZ") {
+            Ok(name) => TimeZone::from_posix_tz(&name),
+            Err(_) => TimeZone::local(),
+        };
+        let local =
+            zone.ok().and_then(|zone| DateTime::from_timespec(unix_s, 0, zone.as_ref()).ok());
+        let utc = || DateTime::from_timespec(unix_s, 0, TimeZoneRef::utc()).ok();
+        let Some(time) = local.or_else(utc) else { return Self::from_unix(0) };
         Self {
-            year: i64::from(parts.tm_year) + 1900,
-            month: parts.tm_mon + 1,
-            day: parts.tm_mday,
-            hour: parts.tm_hour,
-            minute: parts.tm_min,
-            second: parts.tm_sec,
-            offset_minutes: parts.tm_gmtoff / 60,
+            year: time.year(),
+            month: time.month(),
+            day: time.month_day(),
+            hour: time.hour(),
+            minute: time.minute(),
+            second: time.second(),
+            offset_minutes: time.local_time_type().ut_offset() / 60,
         }
     }
 
@@ -73,12 +78,12 @@ mod tests {
     fn local_time_is_utc_and_an_offset() {
         for unix_s in [0, 951_782_400, 1_772_353_800, 4_102_444_799] {
             let local = LocalTime::from_unix(unix_s);
-            let days = days_since_epoch(local.year, local.month.into(), local.day.into());
+            let days = days_since_epoch(local.year.into(), local.month.into(), local.day.into());
             let seconds = days * 86_400
                 + i64::from(local.hour) * 3600
                 + i64::from(local.minute) * 60
                 + i64::from(local.second);
-            assert_eq!(seconds - local.offset_minutes * 60, unix_s);
+            assert_eq!(seconds - i64::from(local.offset_minutes) * 60, unix_s);
         }
     }
 
