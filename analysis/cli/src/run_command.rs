@@ -171,7 +171,8 @@ fn warn(program: &OsStr, matches: &ArgMatches) {
         ));
     }
     let Some(path) = find(program) else { return };
-    if let Some(shell) = shell_of_script(&path) {
+    // A launcher starts programs with MPI, also by scripts.
+    if let (None, Some(shell)) = (launcher_rank(), shell_of_script(&path)) {
         return say(&format!("{} is a script. {}", shown(&path), of_shell(&shell)));
     }
     match obstacle(&path) {
