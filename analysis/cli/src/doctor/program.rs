@@ -1,7 +1,6 @@
 //! Checks of a program, read from its file.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{LittleEndian, Object, ObjectSymbol};
@@ -229,6 +228,7 @@ fn mpi(facts: &ProgramTraits) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
     use std::fs;
 
     use super::*;
