@@ -135,12 +135,17 @@ fn of_shell(shell: &str) -> String {
 }
 
 /// Returns the name of the shell that executes a file; `None` if none does.
-pub fn shell_of_script(path: &Path) -> Option<String> {
+fn shell_of_script(path: &Path) -> Option<String> {
     let mut first = [0; 256];
     let length = open_regular(path).and_then(|mut file| file.read(&mut first)).ok()?;
     let command = first[..length].strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-    let shell = interpreter(String::from_utf8_lossy(command).trim())?;
-    Some(file_name(&shell).to_owned()).filter(|name| SHELLS.contains(&name.as_str()))
+    let interpreter = interpreter(String::from_utf8_lossy(command).trim())?;
+    is_shell(&interpreter).then(|| file_name(&interpreter).to_owned())
+}
+
+/// Returns whether a program is a shell, by its name.
+pub fn is_shell(program: &Path) -> bool {
+    SHELLS.contains(&file_name(program))
 }
 
 /// Returns the path of the program that executes a script, from the command in its first line;
@@ -161,7 +166,7 @@ fn warn(program: &OsStr, matches: &ArgMatches) {
         return;
     }
     let name = file_name(Path::new(program));
-    if SHELLS.contains(&name) {
+    if is_shell(Path::new(program)) {
         return say(&of_shell(name));
     }
     if CONTAINERS.contains(&name) {

@@ -74,16 +74,17 @@ pub fn checks(path: &Path, settings: &Settings) -> Vec<Check> {
     if content.starts_with(b"#!") {
         let first = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let command = String::from_utf8_lossy(&first[2..]).trim().to_owned();
-        let chosen = run_command::interpreter(&command).map(|path| watched(&path, settings));
+        let interpreter = run_command::interpreter(&command);
+        let chosen = interpreter.as_ref().map(|path| watched(path, settings));
         return vec![chosen.filter(|check| check.state != State::Ok).unwrap_or_else(|| {
             let found = format!("{name} is a script of {command}: ");
-            match run_command::shell_of_script(path) {
-                Some(_) => Check::limited(
+            match interpreter.as_deref().is_some_and(run_command::is_shell) {
+                true => Check::limited(
                     "program",
                     found + "of the programs that it starts, those with MPI are measured",
                     "Start another program there by exec, or by `plimsoll run`.",
                 ),
-                None => Check::ok("program", found + "its interpreter is measured"),
+                false => Check::ok("program", found + "its interpreter is measured"),
             }
         })];
     }

@@ -43,7 +43,10 @@ pub fn batch_job_id(variable: impl Fn(&str) -> Option<OsString>) -> Option<Strin
             "JOB_ID" => task("SGE_TASK_ID"),
             _ => None,
         };
-        Some(element.map_or_else(|| id.clone(), |element| format!("{id}_{element}")))
+        Some(match element {
+            Some(element) => format!("{id}_{element}"),
+            None => id,
+        })
     })
 }
 
