@@ -14,7 +14,8 @@ pub fn numbers(list: &str) -> Vec<u64> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         (number(first)..=number(last)).step_by(number(step) as usize)
     };
-    list.split(',').flat_map(part).collect()
+    let parts = list.split(',').filter(|_| !list.is_empty());
+    parts.flat_map(part).collect()
 }
 
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod tests {
 
     #[test]
     fn lists_hold_what_their_ranges_do() {
+        assert_eq!(numbers(""), []);
         assert_eq!(numbers("3"), [3]);
         assert_eq!(numbers("0-4:2,9,11-12"), [0, 2, 4, 9, 11, 12]);
     }
