@@ -24,6 +24,7 @@ use plimsoll_wire::teams::PathKey;
 
 pub mod declared;
 pub mod lock_holders;
+pub mod outlined;
 mod paths;
 pub mod shares;
 pub mod tasks;

@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering;
 use crate::counters;
 use crate::marks::{self, MarkTarget, mark_stubs};
 use crate::observed_process::{self, Observed};
+use crate::regions::outlined::is_ended;
 use crate::regions::{RegionTable, declared, flush_tallies, lie_in};
 use crate::thread_state::{State, ThreadBlock, add_owned, common_prefix, difference};
 use crate::unwind::{Frame, Frames, Path, Start, Unwinding, WalkEnd, interrupted};
@@ -281,7 +282,7 @@ fn verify(
         |frame: &&Frame| frame.address >= FIRST_CODE_ADDRESS && !observed.is_own(frame.address);
     let step = |frame: &Frame| (frame.address, frame.return_slot);
     let path = path(&state.marked, &state.regions, &state.found, outside);
-    let frames = || path.frames_beyond(0).filter(is_code);
+    let frames = || path.frames_beyond(0).filter(is_code).filter(|frame| !is_ended(frame));
     let whole_frames = || state.whole.as_slice().iter().filter(is_code);
     // While a library is being unloaded, the unwinder cannot step through other libraries: only the
     // inner frames are compared then.

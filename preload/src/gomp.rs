@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use plimsoll_agent::loader;
+use plimsoll_agent::regions::outlined::set_returns;
 use plimsoll_agent::regions::shares::Runtime;
 use plimsoll_calls::{CALLS, CallId, RUNTIME_SYMBOLS};
 
@@ -34,6 +35,12 @@ static ALLOWED: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether calls of the runtime may be redirected.
 pub fn allow(allowed: bool) {
+    unsafe extern "C" {
+        /// Return addresses in [`crate::parallel`] and [`crate::outlined_tasks`].
+        static plimsoll_share_return: u8;
+        static plimsoll_task_return: u8;
+    }
+    set_returns([&raw const plimsoll_share_return as u64, &raw const plimsoll_task_return as u64]);
     ALLOWED.store(allowed, Ordering::Relaxed);
 }
 

@@ -8,6 +8,7 @@ use std::arch::naked_asm;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use plimsoll_agent::regions::outlined::function_word;
 use plimsoll_agent::regions::tasks::{self, OpenTask};
 use plimsoll_calls::{CALLS, CallId, id_of};
 use plimsoll_wire::clock_anchor::ticks;
@@ -86,6 +87,8 @@ unsafe extern "C-unwind" fn stubs() {
 /// Stack frame of [`task`].
 #[repr(C, align(16))]
 struct TaskFrame {
+    /// [`function_word`] of the outlined function, beside the return address of its call.
+    function: usize,
     data: usize,
     number: u64,
     task: OpenTask,
@@ -108,6 +111,9 @@ unsafe extern "C-unwind" fn task() {
         "call {begin}",
         "mov rdi, [rsp + {data}]",
         "call rax",
+        ".globl plimsoll_task_return",
+        ".hidden plimsoll_task_return",
+        "plimsoll_task_return:",
         "mov rdi, rsp",
         "call {end}",
         "leave",
@@ -134,7 +140,10 @@ unsafe extern "C" fn begin(frame: *mut TaskFrame, number: u32) -> usize {
     let mut task = guarded("task", begin, || None).unwrap_or(OpenTask::UNMEASURED);
     task.start(ticks());
     // SAFETY: as the caller promises.
-    unsafe { (&raw mut (*frame).task).write(task) };
+    unsafe {
+        (&raw mut (*frame).task).write(task);
+        (&raw mut (*frame).function).write(function_word(function));
+    }
     function
 }
 

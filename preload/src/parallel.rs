@@ -11,6 +11,7 @@ use std::mem::{MaybeUninit, offset_of};
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::regions::Entry;
+use plimsoll_agent::regions::outlined::function_word;
 use plimsoll_agent::regions::shares::{self, IdlePlace, Runtime, Share, Team};
 use plimsoll_agent::tls;
 use plimsoll_calls::{CALLS, CallId, OPENMP_IDLE, id_of};
@@ -114,10 +115,14 @@ unsafe extern "C" fn leave(frame: &RegionFrame) {
 /// Stack frame of [`share`].
 #[repr(C, align(16))]
 struct ShareFrame {
+    /// [`function_word`] of the outlined function, beside the return address of its call.
+    function: usize,
     /// Initialised if the share is measured.
     share: MaybeUninit<Share>,
     /// 1 if the share is measured, 0 otherwise.
     is_measured: u64,
+    /// Keeps the frame a multiple of 16 bytes long.
+    unused: u64,
     caller_rbp: u64,
     return_address: u64,
 }
@@ -144,6 +149,9 @@ unsafe extern "C-unwind" fn share(team: *const Team) {
         "call {begin_share}",
         "mov rdi, rdx",
         "call rax",
+        ".globl plimsoll_share_return",
+        ".hidden plimsoll_share_return",
+        "plimsoll_share_return:",
         "cmp qword ptr [rsp + {is_measured}], 0",
         "je 2f",
         "mov rdi, rsp",
@@ -171,7 +179,10 @@ unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outline
         _ => unsafe { begin_measured_share(&raw mut (*frame).share, team) },
     };
     // SAFETY: as the caller promises.
-    unsafe { (&raw mut (*frame).is_measured).write(is_measured.into()) };
+    unsafe {
+        (&raw mut (*frame).is_measured).write(is_measured.into());
+        (&raw mut (*frame).function).write(function_word(team.function));
+    }
     Outlined { function: team.function, data: team.data }
 }
 

@@ -8,6 +8,7 @@ use framehop::x86_64::UnwindRegsX86_64;
 
 use super::declared::{DECLARED, give_up, outermost};
 use super::lock_holders::flush_lock_waits;
+use super::outlined::ended_function;
 use super::shares::flush_regions;
 use super::tool_events::is_in_runtime;
 use super::{Entry, RegionTable, announce, flush_partners, flush_tallies};
@@ -15,7 +16,7 @@ use crate::marks::{MarkTarget, mark_stubs};
 use crate::observed_process::Observed;
 use crate::stack_memory::StackMemory;
 use crate::thread_state::{State, add_owned};
-use crate::unwind::{Frame, Start, WalkEnd};
+use crate::unwind::{Frame, Frames, Start, Unwinding, WalkEnd};
 use plimsoll_calls::{CallId, STREAM};
 use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::record::MAX_DEPTH;
@@ -238,8 +239,9 @@ pub(super) struct KnownCall {
 /// Unwinds the call path of `entry` into `state.found`, outermost first, and returns whether the
 /// path is whole. Returns `None` for the agent's own calls and if no path is found.
 fn walk(observed: &Observed, state: &mut State, entry: &Entry) -> Option<bool> {
+    let ended_function = ended_function(entry);
     // The agent's own reads and writes are no part of the application.
-    if observed.is_own(entry.return_address) {
+    if ended_function.is_none() && observed.is_own(entry.return_address) {
         return None;
     }
     let start = Start {
@@ -266,8 +268,24 @@ fn walk(observed: &Observed, state: &mut State, entry: &Entry) -> Option<bool> {
             add_owned(&walk.area().thread.truncated[reason as usize], 1);
         }
         walk.found.reverse();
+        if let Some(function) = ended_function {
+            push_below_last(unwinding, walk.found, function);
+        }
     })?;
     Some(whole)
+}
+
+/// Adds a frame without an id to a path, outside of the innermost frame, if there is room.
+fn push_below_last(unwinding: &mut Unwinding<'_>, path: &mut Frames, frame: Frame) {
+    // The call itself is one more frame.
+    if path.as_slice().len() + 1 < MAX_DEPTH
+        && let Some(last) = path.as_slice().last().copied()
+        && let Some(id) = unwinding.intern_caller(frame.address)
+    {
+        path.pop();
+        path.push(Frame { id, ..frame });
+        path.push(last);
+    }
 }
 
 /// Returns the slot for the path in `state.found`: an existing one with the same path, or a new
