@@ -31,6 +31,13 @@ fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
 }
 
+/// Returns the function above a context in the tree of call paths.
+fn caller(job: &Outcome, node: u64) -> &str {
+    let parent = job.summary().number(&format!("/tree/nodes/{node}/parent"));
+    let frame = job.summary().number(&format!("/tree/nodes/{parent}/frame"));
+    job.summary().text(&format!("/tree/frames/{frame}/function"))
+}
+
 /// Returns the line of the subject with the first pragma after the beginning of `function`.
 fn pragma_line(function: &str) -> u64 {
     let source = include_str!("../programs/openmp_regions.c");
@@ -107,6 +114,29 @@ fn waits_in_a_barrier_are_no_work() {
 }
 
 #[test]
+fn a_barrier_that_a_region_ends_by_a_jump_to_is_no_work() {
+    needs!(Mpi::OpenMpi);
+    job(1, 4, "end").run_until(|job| {
+        let region = assert_region(job, "uneven_before_end");
+        let (found, truth) = (number(&region, "barrier_s"), job.truth());
+        assert_within("barriers", found, truth.number("idle_s"), TOLERANCE);
+        let waits = job.summary().of_function("GOMP_barrier");
+        assert!(waits.calls >= 4.0 * truth.number("instances"), "{}", job.text());
+        for node in waits.nodes {
+            assert_eq!(caller(job, node as u64), "uneven_before_end._omp_fn.0");
+        }
+    });
+}
+
+#[test]
+fn waits_of_tasks_for_their_children_are_no_work() {
+    needs!(Mpi::OpenMpi);
+    job(1, 4, "tasks").run_until(|job| {
+        assert_region(job, "waits_in_tasks");
+    });
+}
+
+#[test]
 fn waits_for_a_critical_section_are_no_work() {
     needs!(Mpi::OpenMpi);
     job(1, 4, "critical").run_until(|job| {
@@ -147,10 +177,7 @@ fn threads_work_below_the_call_path_that_makes_the_region() {
         let outlined = job.summary().of_function("uneven_static._omp_fn.0");
         assert!(!outlined.nodes.is_empty(), "{}", job.text());
         for node in outlined.nodes {
-            let parent = job.summary().number(&format!("/tree/nodes/{node}/parent"));
-            let frame = job.summary().number(&format!("/tree/nodes/{parent}/frame"));
-            let function = job.summary().text(&format!("/tree/frames/{frame}/function"));
-            assert_eq!(function, "uneven_static");
+            assert_eq!(caller(job, node as u64), "uneven_static");
         }
     });
 }

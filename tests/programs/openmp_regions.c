@@ -3,6 +3,9 @@
  *   static    thread 0 works FACTOR times as long as the others, in a loop with static schedule
  *   dynamic   the last of many iterations of a dynamic loop is FACTOR times as long as the others
  *   barrier   as static, but the threads wait in a barrier inside of the region
+ *   end       as barrier, but nothing follows: the compiler lets the region end by a jump to the
+ *             barrier
+ *   tasks     tasks make tasks and wait for them; one of them works longest
  *   critical  all threads work in a critical section, one after the other
  *   even      all threads work alike
  *   nested    as static, in an inner region that each of two outer threads makes
@@ -70,6 +73,43 @@ SHOWN void uneven_before_barrier(double *work)
         work_ms(parameters.ms);
         work[self] += wall_s() - begin;
     }
+    KEEP_FRAME();
+}
+
+SHOWN void uneven_before_end(double *work)
+{
+#pragma omp parallel
+    {
+        int self = omp_get_thread_num();
+        double begin = wall_s();
+        work_ms(parameters.ms * (self == 0 ? parameters.factor : 1));
+        work[self] += wall_s() - begin;
+#pragma omp barrier
+    }
+    KEEP_FRAME();
+}
+
+/* A tree of tasks, in which each waits for its two children; the leftmost leaf works longest. */
+static void grow(double *work, int depth, bool is_leftmost)
+{
+    if (depth == 0) {
+        double begin = wall_s();
+        work_ms(parameters.ms * (is_leftmost ? parameters.factor : 1));
+        work[omp_get_thread_num()] += wall_s() - begin;
+        return;
+    }
+#pragma omp task
+    grow(work, depth - 1, is_leftmost);
+#pragma omp task
+    grow(work, depth - 1, false);
+#pragma omp taskwait
+}
+
+SHOWN void waits_in_tasks(double *work)
+{
+#pragma omp parallel
+#pragma omp single
+    grow(work, 3, true);
     KEEP_FRAME();
 }
 
@@ -142,6 +182,8 @@ int main(int argc, char **argv)
     const char *how = parameters.how;
     void (*region)(double *) = strcmp(how, "dynamic") == 0    ? uneven_dynamic
                                : strcmp(how, "barrier") == 0  ? uneven_before_barrier
+                               : strcmp(how, "end") == 0      ? uneven_before_end
+                               : strcmp(how, "tasks") == 0    ? waits_in_tasks
                                : strcmp(how, "critical") == 0 ? one_after_the_other
                                : strcmp(how, "even") == 0     ? even
                                : strcmp(how, "nested") == 0   ? nested

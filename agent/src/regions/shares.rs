@@ -33,9 +33,25 @@ pub struct CallTimes {
 }
 
 impl CallTimes {
+    /// No times.
+    pub(super) const NONE: Self = Self { barrier: 0, lock: 0, mpi: 0 };
+
+    /// Returns the part of a duration with these times that is work.
+    #[inline]
+    pub(super) fn work_in(&self, duration: u64) -> u64 {
+        duration.saturating_sub(self.barrier).saturating_sub(self.lock)
+    }
+
+    /// Returns the totals of a share of this duration.
+    #[inline]
+    fn share(&self, duration: u64) -> ShareTotals {
+        let Self { barrier, lock, mpi } = *self;
+        ShareTotals { count: 1, work: self.work_in(duration), barrier, lock, mpi }
+    }
+
     /// Returns the times since `before`.
     #[inline]
-    fn since(&self, before: &Self) -> Self {
+    pub(super) fn since(&self, before: &Self) -> Self {
         Self {
             barrier: self.barrier.wrapping_sub(before.barrier),
             lock: self.lock.wrapping_sub(before.lock),
@@ -120,19 +136,22 @@ impl LastShare {
     pub(super) const NONE: Self = Self { team: core::ptr::null(), number: 0, path: PathKey::NONE };
 }
 
-/// Adds the time of a task to a share that has ended.
+/// Adds a task, with its work and the times in its calls, to a share that has ended.
 ///
 /// # Safety
 /// The region of the share has not ended.
-pub(super) unsafe fn add_work(share: &LastShare, work: u64) {
+pub(super) unsafe fn add_task(share: &LastShare, work: u64, times: &CallTimes) {
     // SAFETY: the primary leaves the region after all tasks have ended.
     let Some(team) = (unsafe { share.team.as_ref() }) else { return };
     let number = share.number as usize;
-    let place = &team.shares[number.min(FIRST_FOLDED)].work;
-    if number < FIRST_FOLDED {
-        add_owned(place, work);
-    } else {
-        place.fetch_add(work, Ordering::Relaxed);
+    let CallTimes { barrier, lock, mpi } = *times;
+    let [_, places @ ..] = team.shares[number.min(FIRST_FOLDED)].places();
+    for (place, value) in places.into_iter().zip([work, barrier, lock, mpi]) {
+        if number < FIRST_FOLDED {
+            add_owned(place, value);
+        } else {
+            place.fetch_add(value, Ordering::Relaxed);
+        }
     }
 }
 
@@ -302,16 +321,9 @@ pub unsafe fn end_share(
 ) {
     // SAFETY: the primary leaves the region, and with it the team, after this share has ended.
     let team = unsafe { &*share.team };
-    let CallTimes { barrier, lock, mpi } = state.call_times.since(&share.before);
+    let times = state.call_times.since(&share.before);
     let now = ticks();
-    let duration = now.saturating_sub(share.begun);
-    let totals = ShareTotals {
-        count: 1,
-        work: duration.saturating_sub(barrier).saturating_sub(lock),
-        barrier,
-        lock,
-        mpi,
-    };
+    let totals = times.share(now.saturating_sub(share.begun));
     let number = share.number as usize;
     if number < FIRST_FOLDED {
         team.shares[number].write(&totals);
@@ -402,13 +414,12 @@ fn end_alone(
     };
     add_owned(&state.area().thread.calls, 1);
     count(state, slot, 0, 0);
-    let CallTimes { barrier, lock, mpi } = state.call_times.since(&team.before);
-    let work = elapsed.saturating_sub(barrier).saturating_sub(lock);
+    let share = state.call_times.since(&team.before).share(elapsed);
     let counters = region_counters(observed, state, slot as u16, team, runtime);
     // SAFETY: the area stays mapped as long as the state.
     let Some(counters) = counters.map(|it| unsafe { &*it }) else { return };
-    counters.add(1, elapsed, work, work);
-    counters.add_share(0, &ShareTotals { count: 1, work, barrier, lock, mpi });
+    counters.add(1, elapsed, share.work, share.work);
+    counters.add_share(0, &share);
 }
 
 /// Returns the entry of a slot in the table of regions, and begins it if there is none.

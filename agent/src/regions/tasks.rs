@@ -1,12 +1,12 @@
 //! Explicit tasks of OpenMP, counted and timed by their functions.
 //!
 //! A thread executes tasks while it waits: in a barrier, in taskwait, or after the end of its share
-//! of a parallel region. The wait stops while a task runs, and the task's time is work of the
-//! share.
+//! of a parallel region. The wait stops while a task runs, and what the task's time holds beside
+//! waits is work of the share.
 
 use core::sync::atomic::Ordering;
 
-use super::shares::{self, LastShare};
+use super::shares::{self, CallTimes, LastShare};
 use super::{CallKind, Open, exit};
 use crate::observed_process::Observed;
 use crate::thread_state::{State, store_owned};
@@ -29,13 +29,15 @@ pub struct OpenTask {
     /// Time that measuring took at the task's begin, in ticks: it counts as the wait around the
     /// task, not as work of the program.
     preparation: u64,
-    /// Time in tasks inside of the tasks around this one, until its begin, in ticks.
+    /// Work of the tasks inside of the tasks around this one, until its begin, in ticks.
     inner: u64,
+    /// Times of the thread when the task began.
+    before: CallTimes,
     /// The call that the thread waited in; its `return_slot` is 0 if there was none.
     waited: Open,
     /// Name of that call's path, which changes if its slot is evicted.
     waited_path: PathKey,
-    /// The share after which the task runs, if it has ended.
+    /// The share after which the task runs, if that has ended, and if no task around this one does.
     after: LastShare,
     graft: PathKey,
 }
@@ -65,7 +67,7 @@ pub(super) enum Measured {
 /// Tasks that a thread executes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tasks {
-    /// Time in tasks that ended inside of the one that runs now, in ticks.
+    /// Work of the tasks that ended inside of the one that runs now, in ticks.
     inner: u64,
     /// Number of tasks that the thread executes, one inside of the other.
     depth: u32,
@@ -83,6 +85,7 @@ impl OpenTask {
         begun: 0,
         preparation: 0,
         inner: 0,
+        before: CallTimes::NONE,
         waited: Open::NONE,
         waited_path: PathKey::NONE,
         after: LastShare::NONE,
@@ -112,7 +115,11 @@ pub fn begin_task(observed: &Observed, state: &mut State, function: u64, ticks: 
         Some(CallClass::TeamWait | CallClass::Region) => CallKind::Barrier,
         _ => CallKind::Other,
     };
-    let is_after = is_open && (call == OPENMP_IDLE || class(call) == Some(CallClass::Region));
+    // A task waits in the call of the outermost one around it, and is part of the work of that one.
+    let Tasks { depth, outermost, .. } = state.regions.tasks;
+    let is_inside = depth > 0 && waited.slot == outermost.slot;
+    let is_after =
+        is_open && !is_inside && (call == OPENMP_IDLE || class(call) == Some(CallClass::Region));
     let after = if is_after { state.regions.last_share } else { LastShare::NONE };
     if is_open {
         exit(observed, state, waited.return_slot, ticks, 0, None, kind);
@@ -135,6 +142,7 @@ pub fn begin_task(observed: &Observed, state: &mut State, function: u64, ticks: 
         begun: ticks,
         preparation: 0,
         inner,
+        before: state.call_times,
         waited,
         waited_path,
         after,
@@ -147,15 +155,17 @@ pub fn begin_task(observed: &Observed, state: &mut State, function: u64, ticks: 
 /// # Safety
 /// The task was begun on this thread, and the region that it belongs to has not ended.
 pub unsafe fn end_task(observed: &Observed, state: &mut State, task: &OpenTask, ticks: u64) {
-    let duration = ticks.saturating_sub(task.begun);
-    let work = duration.saturating_sub(state.regions.tasks.inner);
+    let waits = state.call_times.since(&task.before);
+    // With the work of the tasks inside.
+    let work = waits.work_in(ticks.saturating_sub(task.begun));
+    let own_work = work.saturating_sub(state.regions.tasks.inner);
     let tasks = &mut state.regions.tasks;
-    tasks.inner = task.inner.wrapping_add(duration);
+    tasks.inner = task.inner.wrapping_add(work);
     tasks.depth = tasks.depth.saturating_sub(1);
     state.graft = task.graft;
     // SAFETY: as the caller promises.
-    unsafe { shares::add_work(&task.after, duration) };
-    count(observed, state, task.function, work);
+    unsafe { shares::add_task(&task.after, work, &waits) };
+    count(observed, state, task.function, own_work);
     let Open { slot, return_slot, .. } = task.waited;
     let at = &state.regions.slots[usize::from(slot)];
     if return_slot == 0 || at.path_key != task.waited_path {
