@@ -4,9 +4,16 @@ use std::env;
 use std::fs;
 
 /// Environment variables with the rank of a process: PMIx, Hydra's and Slurm's PMI, Open MPI,
-/// Slurm, PALS.
-const RANK_VARIABLES: [&str; 5] =
-    ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"];
+/// Slurm, PALS, MVAPICH, ALPS.
+const RANK_VARIABLES: [&str; 7] = [
+    "PMIX_RANK",
+    "PMI_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "SLURM_PROCID",
+    "PALS_RANKID",
+    "MV2_COMM_WORLD_RANK",
+    "ALPS_APP_PE",
+];
 
 /// Environment variables that differ between jobs under one launcher and are equal on all ranks of
 /// a node. Hydra starts the processes of MPI_Comm_spawn beside their parents, and tells them only
@@ -17,8 +24,9 @@ const JOB_VARIABLES: [&str; 5] =
 /// Environment variables with a name of the job that no other job has: PMIx, Slurm's PMI.
 const UNIQUE_NAMES: [&str; 2] = ["PMIX_NAMESPACE", "PMI_JOBID"];
 
-/// Environment variables with the number of ranks on all nodes: Open MPI, Hydra, Slurm.
-const SIZE_VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
+/// Environment variables with the number of ranks on all nodes: Open MPI, Hydra, Slurm, MVAPICH.
+const SIZE_VARIABLES: [&str; 4] =
+    ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "MV2_COMM_WORLD_SIZE"];
 
 /// Environment variables with the number of the job's ranks on this node: Open MPI, Hydra (MPICH,
 /// Intel), MVAPICH, Cray.
