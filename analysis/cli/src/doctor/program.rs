@@ -16,13 +16,19 @@ use crate::run_command;
 const MAX_READ_BYTES: u64 = 1 << 30;
 
 /// Libraries that identify an MPI, by prefixes of their names.
-const MPI_LIBRARIES: [(&str, &str); 6] = [
+const MPI_LIBRARIES: [(&str, &str); 11] = [
     ("libmpi_abi.so", "MPI standard ABI"),
     ("libmpich.so", "MPICH"),
     ("libmpi.so.12", "MPICH ABI (MPICH, Intel MPI)"),
     ("libmpi.so.0", "MPICH ABI (MPICH)"),
     ("libmpi.so.40", "Open MPI"),
     ("libmpi.so", "an MPI"),
+    // Cray's MPICH, one library for each compiler.
+    ("libmpi_cray.so", "Cray MPICH"),
+    ("libmpi_gnu", "Cray MPICH"),
+    ("libmpi_intel", "Cray MPICH"),
+    ("libmpi_nvidia", "Cray MPICH"),
+    ("libmpi_ibm.so", "IBM Spectrum MPI"),
 ];
 
 /// Libraries of OpenMP runtimes.
@@ -304,6 +310,7 @@ mod tests {
         assert_eq!(state(&open_mpi, "OpenMP"), Some(State::Ok));
         assert!(of(&["libmpich.so.12"], false)[0].found.starts_with("MPICH ("));
         assert!(of(&["libmpi.so.12"], false)[0].found.contains("Intel MPI"));
+        assert!(of(&["libmpi_gnu_123.so.12"], false)[0].found.starts_with("Cray MPICH ("));
         assert_eq!(state(&of(&["libasan.so.8"], false), "instrumentation"), Some(State::Failed));
         assert_eq!(state(&of(&[], true), "runtime"), Some(State::Limited));
     }
