@@ -83,7 +83,7 @@ pub fn has_room() -> bool {
 #[cold]
 fn refuse() -> *mut u8 {
     EXHAUSTED.store(true, Ordering::Relaxed);
-    crate::threads::perish();
+    crate::own_threads::perish();
     null_mut()
 }
 

@@ -23,7 +23,10 @@ use plimsoll_sys::lock::Lock;
 use plimsoll_wire::segment::ClockKind;
 
 use crate::wrappers::{PARTNERS, REGIONS};
-use crate::{communicating_thread, environment, heap, loading, log, signals, termination, threads};
+use crate::{
+    communicating_thread, environment, heap, loading, log, own_threads, signals, termination,
+    threads,
+};
 use spool::Claimed;
 
 mod conclude;
@@ -192,7 +195,7 @@ pub fn last_thread_ended() {
     termination::finished();
     loading::wake();
     if let Some(helper) = helper {
-        threads::join(helper);
+        own_threads::join(helper);
     }
 }
 
@@ -206,10 +209,27 @@ pub fn has_thread() -> bool {
     get().is_some_and(|job| job.state.try_lock().is_none_or(|state| state.helper.is_some()))
 }
 
-/// Ends Plimsoll's threads when the process can create no further one, and waits until the kernel
-/// no longer counts them. Samples in the rings stay there until the process ends. Returns whether
-/// there were any threads to end.
+/// Ends Plimsoll's threads when the process can create no further one. Samples in the rings stay
+/// there until the process ends. Returns whether there were any threads to end.
 pub fn give_threads_back() -> bool {
+    let ended = end_threads();
+    if ended && speaks() {
+        log::warn(
+            "the threads that read and report the samples have ended, since the program could \
+             create no further one beside them: most samples from here on will be lost. Raise \
+             `ulimit -u`, the limit on processes.",
+        );
+    }
+    ended
+}
+
+/// Ends Plimsoll's threads, and waits until the kernel no longer counts them. Returns whether there
+/// were any threads to end.
+pub fn end_threads() -> bool {
+    // A child made by clone has the state of its parent, but not the threads.
+    if !observed_process::current().is_some_and(Observed::is_own_process) {
+        return false;
+    }
     let Some(job) = get() else { return false };
     let helper = {
         let Some(mut state) = job.state.try_lock() else { return false };
@@ -224,30 +244,36 @@ pub fn give_threads_back() -> bool {
     if let Some(helper) = helper {
         termination::dismiss();
         loading::wake();
-        threads::join(helper);
+        own_threads::join(helper);
     }
     job.stop_collector();
     job.collector.go_on();
     for id in [termination::helper_id(), COLLECTING.load(Ordering::Relaxed)] {
-        threads::await_release(id);
-    }
-    if speaks() {
-        log::warn(
-            "the threads that read and report the samples have ended, since the program could \
-             create no further one beside them: most samples from here on will be lost. Raise \
-             `ulimit -u`, the limit on processes.",
-        );
+        own_threads::await_release(id);
     }
     true
 }
 
-/// Restarts, at the exit of the process, the thread that was ended by [`give_threads_back`], if
-/// there is room for it. Returns whether the thread exists.
+/// Starts the threads again that [`end_threads`] has ended.
+pub fn start_threads_again() {
+    have_thread_again();
+    let Some(job) = get() else { return };
+    let Some(mut state) = job.state.try_lock() else { return };
+    if state.collecting.is_none() {
+        state.collecting = job.spawn_collector();
+    }
+    if state.helper.is_none() || state.collecting.is_none() {
+        log::debug(|| "threads of Plimsoll could not be created again".to_owned());
+    }
+}
+
+/// Restarts the thread that writes reports, which [`end_threads`] has ended, if there is room for
+/// it. Returns whether the thread exists.
 pub fn have_thread_again() -> bool {
     let Some(job) = get() else { return false };
     let Some(mut state) = job.state.try_lock() else { return false };
     if state.helper.is_none() && termination::take_dismissal() {
-        state.helper = threads::spawn(Box::new(termination::helper_thread));
+        state.helper = own_threads::spawn(Box::new(termination::helper_thread));
     }
     state.helper.is_some()
 }
@@ -305,6 +331,7 @@ pub fn begin(settings: Settings) {
         sigaction: signals::real_sigaction,
     };
     let rules = labels::read_at_start(&settings);
+    own_threads::find_creator();
     threads::prepare_exit_watch();
     let observed = match observed_process::start(&config) {
         Ok(observed) => observed,
@@ -369,7 +396,7 @@ pub fn begin(settings: Settings) {
     }
     job.note_spool(&state);
     state.collecting = job.spawn_collector();
-    state.helper = threads::spawn(Box::new(termination::helper_thread));
+    state.helper = own_threads::spawn(Box::new(termination::helper_thread));
     if (state.collecting.is_none() || state.helper.is_none()) && speaks() {
         log::warn(
             "the threads that read and report the samples could not be created: most samples will \
@@ -404,9 +431,9 @@ impl Job {
 
     fn spawn_collector(&self) -> Option<libc::pthread_t> {
         let collector = self.collector.clone();
-        threads::spawn(Box::new(move || {
-            COLLECTING.store(threads::current_id(), Ordering::Relaxed);
-            threads::give_way();
+        own_threads::spawn(Box::new(move || {
+            COLLECTING.store(own_threads::current_id(), Ordering::Relaxed);
+            own_threads::give_way();
             collector.run(termination::by_rank);
             if heap::is_exhausted() {
                 withdrawal::tell_exhausted();
@@ -419,7 +446,7 @@ impl Job {
         let thread = self.state.lock().collecting.take();
         if let Some(thread) = thread {
             self.collector.stop();
-            threads::join(thread);
+            own_threads::join(thread);
         }
     }
 }

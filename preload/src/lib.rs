@@ -22,8 +22,10 @@ mod loading;
 mod log;
 mod message;
 mod mpi_hooks;
+mod namespaces;
 mod ompt;
 mod outlined_tasks;
+mod own_threads;
 mod parallel;
 mod partners;
 mod passing;
@@ -72,7 +74,6 @@ extern "C" fn constructor() {
     std::panic::set_hook(Box::new(log::fault));
     let construct = || {
         real::resolve_all();
-        threads::find_creator();
         filters::resolve();
         // SAFETY: no preconditions. A privileged program must not be influenced by its caller.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use plimsoll_agent::observed_process;
 use plimsoll_wire::doorbell::Doorbell;
 
-use crate::threads::current_id;
+use crate::own_threads::current_id;
 use crate::{job, loading};
 
 /// Kind of the process's end: 0 before it, [`EXIT`], [`ABORT`], [`FILTER`], or a signal's number.

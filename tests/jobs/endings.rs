@@ -165,6 +165,17 @@ fn a_daemon_is_measured_until_it_is_one() {
     assert_eq!(watched.summaries().len(), 1, "{}", watched.transcript());
 }
 
+#[test]
+fn a_program_enters_a_user_namespace_as_without_our_threads() {
+    let (plain, watched) = pair(&Job::alone("hooks").arguments("namespace"));
+    watched.assert_same_as(&plain);
+    assert_eq!(watched.other_lines(), plain.other_lines());
+    // It computes for 0.2 s after that, with a sample every 4 ms.
+    let summary = watched.summary();
+    assert!(summary.number("/collection/samples") > 25.0, "{}", watched.text());
+    assert_eq!(summary.number("/collection/lost"), 0.0, "{}", watched.text());
+}
+
 /// Asserts that there are reports, that each is incomplete, and that one names the end. The
 /// launcher may end the second rank before that rank ends by itself.
 fn assert_reports_the_end(watched: &Outcome, words: &[&str], context: &str) {

@@ -50,7 +50,7 @@ fn assert_unharmed(job: &Job, plain: &Outcome, at: &str) -> Outcome {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn no_panic_leaves_a_hook() {
-    const PARTS: [(&str, &[&str]); 6] = [
+    const PARTS: [(&str, &[&str]); 7] = [
         (
             "return",
             &[
@@ -73,6 +73,7 @@ fn no_panic_leaves_a_hook() {
         ),
         ("exec", &["exec", "after exec"]),
         ("daemon", &["daemon"]),
+        ("namespace", &["namespace", "after namespace"]),
         ("quick_exit3", &["quick_exit"]),
         ("_exit3", &["_exit"]),
         ("terminated", &["fatal signal"]),

@@ -1,13 +1,17 @@
 /* Calls functions with hooks of Plimsoll, apart from MPI, and prints the results. hooks END:
- * return, quick_exit3, _exit3, terminated, exec, daemon. */
+ * return, quick_exit3, _exit3, terminated, exec, daemon, namespace. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t handled;
@@ -101,6 +105,19 @@ static void children(char *self)
     printf("child's status: %d\n", status);
 }
 
+/* Enters a user namespace of its own, as programs that start containers do, and computes there. */
+static void namespace(void)
+{
+    int outer = open("/proc/self/ns/user", O_RDONLY);
+    int status = unshare(CLONE_NEWUSER);
+    printf("unshare: %d", status == 0 ? 0 : errno);
+    status = setns(outer, CLONE_NEWUSER);
+    printf(", setns: %d\n", status == 0 ? 0 : errno);
+    clock_t end = clock() + CLOCKS_PER_SEC / 5;
+    while (clock() < end)
+        ;
+}
+
 int main(int argc, char **argv)
 {
     const char *end = argc > 1 ? argv[1] : "return";
@@ -129,5 +146,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(end, "exec") == 0)
         become_child(argv[0]);
+    if (strcmp(end, "namespace") == 0)
+        namespace();
     return 0;
 }

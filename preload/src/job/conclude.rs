@@ -15,7 +15,7 @@ use plimsoll_sys::memory_kind::{MemoryKind, count_as};
 
 use super::{Job, Phase, State, Taken, memory_report};
 use crate::write_report::{self, Scope};
-use crate::{log, termination, threads};
+use crate::{log, own_threads, termination};
 
 /// Guard of the thread that evaluates the profiles. Its drop lets the ranks that wait for the
 /// report end: the report is written, or cannot be written.
@@ -87,7 +87,7 @@ impl Job {
         termination::begin_report();
         self.collector.begin_report();
         // The stack of the application's thread may be nearly used up.
-        threads::on_own_stack(|| self.collector.conclude());
+        own_threads::on_own_stack(|| self.collector.conclude());
     }
 
     /// Drops the structure of functions for which a collector of the job lacked the time: equal
@@ -119,7 +119,7 @@ impl Job {
         let mut inputs = Vec::new();
         for (key, rank) in ranks {
             let finish = || self.collector.finish(*key);
-            let Some(profile) = threads::on_own_stack(finish).flatten() else {
+            let Some(profile) = own_threads::on_own_stack(finish).flatten() else {
                 let reason = format!(
                     "The samples of rank {} could not be evaluated, so it is not in this report.",
                     rank.rank

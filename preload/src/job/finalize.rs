@@ -19,7 +19,7 @@ use super::withdrawal::withdrawn;
 use super::{Job, Phase, State, Taken, Together, get};
 use crate::guard::{self, guarded};
 use crate::write_report::{self, Scope};
-use crate::{loading, log, termination, threads};
+use crate::{loading, log, own_threads, termination};
 
 /// Gathers the profiles, diagnoses them and writes the report, when MPI_Finalize is entered.
 /// `measured` runs a wait as a measured call.
@@ -58,7 +58,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
                 let Some((taken, mut info, concluding)) = job.take("finalize", size == 1) else {
                     return;
                 };
-                threads::on_own_stack(move || {
+                own_threads::on_own_stack(move || {
                     let (inputs, _) = job.profiles(&taken, &mut info);
                     let part = format!("rank{rank}");
                     job.write_alone(inputs, &info, entered, size, Some(&part), speaks);
@@ -81,7 +81,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
         loading::wake();
         if let Some(helper) = helper {
             // If another end came first, the joined thread is still writing its report.
-            threads::join(helper);
+            own_threads::join(helper);
         }
         job.stop_collector();
     };
@@ -173,7 +173,7 @@ impl Job {
             // No communication is needed, so the evaluation runs on a thread of Plimsoll: a signal
             // that stops the application's thread does not stop it.
             let work = move || self.conclude_over(&Alone, taken, entered, size);
-            threads::on_own_stack(work).unwrap_or_else(|| Err(PANIC.to_owned()))
+            own_threads::on_own_stack(work).unwrap_or_else(|| Err(PANIC.to_owned()))
         } else {
             Ok(())
         };

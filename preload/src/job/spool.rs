@@ -18,7 +18,7 @@ use plimsoll_sys::own_files::create_own_folder;
 use serde::{Deserialize, Serialize};
 
 use super::{Job, Phase, State, Taken, get};
-use crate::{log, threads};
+use crate::{log, own_threads};
 
 /// Name and folder of all files of a job, claimed once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -206,7 +206,7 @@ impl Job {
         };
         let Some(spool) = spool else { return };
         // The stack of the application's thread may be nearly used up.
-        match threads::on_own_stack(|| keep_ranks(&spool, &kept)) {
+        match own_threads::on_own_stack(|| keep_ranks(&spool, &kept)) {
             Some(Ok(())) | None => {}
             // The application or its user has removed the spool.
             Some(Err(SpoolError::Io(error))) if error.kind() == io::ErrorKind::NotFound => {}

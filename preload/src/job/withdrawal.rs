@@ -11,7 +11,7 @@ use plimsoll_comm::mpi::joint::jointly;
 
 use super::finalize::Leaving;
 use super::{Job, get};
-use crate::{heap, loading, log, termination, threads};
+use crate::{heap, loading, log, own_threads, termination};
 
 /// Job from which this process has withdrawn; null otherwise.
 static WITHDRAWN: AtomicPtr<Job> = AtomicPtr::new(null_mut());
@@ -31,7 +31,7 @@ pub fn withdraw() {
     loading::wake();
     let helper = job.state.lock().helper.take();
     if let Some(helper) = helper {
-        threads::join(helper);
+        own_threads::join(helper);
     }
     WITHDRAWN.store(std::ptr::from_ref(job).cast_mut(), Ordering::Release);
 }
