@@ -181,14 +181,18 @@ pub struct Unwinding<'a> {
 impl Unwinding<'_> {
     /// Interns a wrapped call and returns its address id; `None` if the tables are full.
     pub fn intern_call(&mut self, call: CallId) -> Option<u32> {
-        self.intern_caller(u64::from(call))
+        let value = u64::from(call);
+        let interned =
+            self.addresses.intern(value, false, &self.published, self.snapshot, self.scratch);
+        interned.ok().map(|call| call.id)
     }
 
-    /// Interns a return address and returns its id; `None` if the tables are full.
-    pub fn intern_caller(&mut self, address: u64) -> Option<u32> {
+    /// Interns the first address of a function and returns its id; `None` if it is no code or the
+    /// tables are full.
+    pub fn intern_function(&mut self, address: u64) -> Option<u32> {
         let interned =
-            self.addresses.intern(address, false, &self.published, self.snapshot, self.scratch);
-        interned.ok().map(|caller| caller.id)
+            self.addresses.intern(address, true, &self.published, self.snapshot, self.scratch);
+        interned.ok().map(|function| function.id)
     }
 
     /// Returns why an unwind cannot step on from `address`.

@@ -156,11 +156,16 @@ impl<'a> Contexts<'a> {
         if self.creates_thread(maker) {
             return (reached, self.begin(path));
         }
-        let share = path.iter().position(|raw| self.is_own(*raw));
+        // The outlined function follows, or comes before if it has ended by a jump to a call.
+        let of_program = |share: usize| match share.checked_sub(1) {
+            Some(before) if !self.is_outside_share(path[before]) => before,
+            _ => share + 1,
+        };
+        let share = path.iter().position(|raw| self.is_own(*raw)).map(of_program);
         // A runtime that calls back leaves no frame of the library on the stack.
         let outside = || path.iter().take_while(|raw| self.is_outside_share(**raw)).count();
         // Outside of a share nothing is known but the maker.
-        (reached, share.map_or_else(outside, |share| share + 1))
+        (reached, share.unwrap_or_else(outside))
     }
 
     /// Returns the context of the call that created the thread of a raw context; `None` if that

@@ -8,7 +8,6 @@ use std::arch::naked_asm;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plimsoll_agent::regions::outlined::function_word;
 use plimsoll_agent::regions::tasks::{self, OpenTask};
 use plimsoll_calls::{CALLS, CallId, id_of};
 use plimsoll_wire::clock_anchor::ticks;
@@ -87,7 +86,7 @@ unsafe extern "C-unwind" fn stubs() {
 /// Stack frame of [`task`].
 #[repr(C, align(16))]
 struct TaskFrame {
-    /// [`function_word`] of the outlined function, beside the return address of its call.
+    /// The outlined function, beside the return address of its call.
     function: usize,
     data: usize,
     number: u64,
@@ -142,7 +141,7 @@ unsafe extern "C" fn begin(frame: *mut TaskFrame, number: u32) -> usize {
     // SAFETY: as the caller promises.
     unsafe {
         (&raw mut (*frame).task).write(task);
-        (&raw mut (*frame).function).write(function_word(function));
+        (&raw mut (*frame).function).write(function);
     }
     function
 }

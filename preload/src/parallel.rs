@@ -11,7 +11,6 @@ use std::mem::{MaybeUninit, offset_of};
 use std::sync::atomic::Ordering;
 
 use plimsoll_agent::regions::Entry;
-use plimsoll_agent::regions::outlined::function_word;
 use plimsoll_agent::regions::shares::{self, IdlePlace, Runtime, Share, Team};
 use plimsoll_agent::tls;
 use plimsoll_calls::{CALLS, CallId, OPENMP_IDLE, id_of};
@@ -115,7 +114,7 @@ unsafe extern "C" fn leave(frame: &RegionFrame) {
 /// Stack frame of [`share`].
 #[repr(C, align(16))]
 struct ShareFrame {
-    /// [`function_word`] of the outlined function, beside the return address of its call.
+    /// The outlined function, beside the return address of its call.
     function: usize,
     /// Initialised if the share is measured.
     share: MaybeUninit<Share>,
@@ -181,7 +180,7 @@ unsafe extern "C" fn begin_share(frame: *mut ShareFrame, team: &Team) -> Outline
     // SAFETY: as the caller promises.
     unsafe {
         (&raw mut (*frame).is_measured).write(is_measured.into());
-        (&raw mut (*frame).function).write(function_word(team.function));
+        (&raw mut (*frame).function).write(team.function);
     }
     Outlined { function: team.function, data: team.data }
 }

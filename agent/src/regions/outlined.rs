@@ -17,17 +17,11 @@ const PLACES: usize = 2;
 static RETURNS: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
 /// Sets the return addresses of the calls of outlined functions. The word above each such return
-/// address on the stack is [`function_word`] of the outlined function.
+/// address on the stack is the first address of the outlined function.
 pub fn set_returns(addresses: [u64; PLACES]) {
     for (place, address) in RETURNS.iter().zip(addresses) {
         place.store(address, Ordering::Relaxed);
     }
-}
-
-/// Returns the word that stands for an outlined function in call paths: an address in the function,
-/// in the form of a return address.
-pub const fn function_word(function: usize) -> usize {
-    function + 1
 }
 
 fn is_return(address: u64) -> bool {

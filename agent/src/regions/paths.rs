@@ -280,7 +280,7 @@ fn push_below_last(unwinding: &mut Unwinding<'_>, path: &mut Frames, frame: Fram
     // The call itself is one more frame.
     if path.as_slice().len() + 1 < MAX_DEPTH
         && let Some(last) = path.as_slice().last().copied()
-        && let Some(id) = unwinding.intern_caller(frame.address)
+        && let Some(id) = unwinding.intern_function(frame.address)
     {
         path.pop();
         path.push(Frame { id, ..frame });
