@@ -167,12 +167,13 @@ fn a_daemon_is_measured_until_it_is_one() {
 
 #[test]
 fn a_program_enters_a_user_namespace_as_without_our_threads() {
-    let (plain, watched) = pair(&Job::alone("hooks").arguments("namespace"));
+    let job = Job::alone("hooks").arguments("namespace").variable("PLIMSOLL_PERIOD", "4ms");
+    let (plain, watched) = pair(&job);
     watched.assert_same_as(&plain);
     assert_eq!(watched.other_lines(), plain.other_lines());
-    // It computes for 0.2 s after that, with a sample every 4 ms.
+    // It computes for 0.3 s after that, or for a part of that on a busy machine.
     let summary = watched.summary();
-    assert!(summary.number("/collection/samples") > 25.0, "{}", watched.text());
+    assert!(summary.number("/collection/samples") > 10.0, "{}", watched.text());
     assert_eq!(summary.number("/collection/lost"), 0.0, "{}", watched.text());
 }
 
