@@ -26,11 +26,12 @@ fn succeeds(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}:\n{stdout}\n{stderr}");
 }
 
-/// Installs the tools, once.
+/// Installs the tools, once, if they are missing or older than the lock file.
 fn tools() {
     static BROUGHT: Once = Once::new();
     BROUGHT.call_once(|| {
-        if !sources().join("node_modules/.package-lock.json").is_file() {
+        let modified = |file| sources().join(file).metadata().and_then(|it| it.modified()).ok();
+        if modified("node_modules/.package-lock.json") < modified("package-lock.json") {
             succeeds("npm", &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
         }
     });
@@ -64,6 +65,7 @@ fn the_page_of_a_comparison_shows_it() {
 fn the_program_of_the_page_is_built_from_its_sources() {
     tools();
     let directory = tempfile::tempdir().unwrap();
+    succeeds("node", &["types.mjs"]);
     succeeds("node", &["node_modules/typescript/bin/tsc", "--noEmit"]);
     succeeds("node", &["build.mjs", directory.path().to_str().unwrap()]);
     for page in ["page.html", "diff.html"] {

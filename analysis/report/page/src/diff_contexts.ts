@@ -154,7 +154,8 @@ function growthChart(comparison: Comparison, context: ComparedContext, growth: G
   const measured = growth.quantity === "mean_s" ? context.mean_s : context.total_s;
   const x = comparison.setups.map(({ ranks }) => Math.log2(ranks));
   const largest = Math.max(...comparison.setups.map(({ ranks }) => ranks));
-  const curve = growth.curve.filter(({ ranks }) => ranks <= CHARTED * largest * (1 + 1e-9));
+  // Only files of earlier versions lack the curve; no page is made from these.
+  const curve = growth.curve!.filter(({ ranks }) => ranks <= CHARTED * largest * (1 + 1e-9));
   const curveX = curve.map(({ ranks }) => Math.log2(ranks));
   const colour = palette(0);
   const [from, to] = [curveX[0] ?? 0, curveX[curveX.length - 1] ?? 1];
