@@ -7,10 +7,10 @@ import type { Frame } from "./summary";
 const NO_PARENT = 0xffffffff;
 
 /** What a context's time is for, as far as colours tell it apart. */
-export type Family = "work" | "wait" | "sync" | "other";
+type Family = "work" | "wait" | "sync" | "other";
 
 /** The family of a label. */
-export function family(label: string): Family {
+function family(label: string): Family {
   if (label === "computation") return "work";
   if (label === "collective_synchronisation") return "sync";
   if (label.startsWith("wait") || label === "communication" || label === "message") return "wait";

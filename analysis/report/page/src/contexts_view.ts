@@ -7,8 +7,9 @@ import { type Entry, type Mode, entries, sorted } from "./entries";
 import { count, counted, frameName, percent, place as sourcePlace } from "./format";
 import { Icicle } from "./icicle";
 import type { Job } from "./job";
-import { METRICS, metric, shown, total } from "./metrics";
-import { VirtualRows } from "./virtual_rows";
+import { METRICS, type Metric, metric, shown, total } from "./metrics";
+import type { Frame } from "./summary";
+import { ROW_HEIGHT, VirtualRows } from "./virtual_rows";
 
 const MODES: [string, string, string][] = [
   ["tree", "Call paths", "From main down: who calls what (calling-context view)"],
@@ -72,7 +73,7 @@ class ContextsView {
       this.tops("callers");
     });
     place.replaceChildren(this.controls, h("div", { class: "split" },
-      h("div", { class: "split-main" }, this.grid, this.icicle.element), this.details));
+      h("div", {}, this.grid, this.icicle.element), this.details));
   }
 
   private mode(): string {
@@ -289,16 +290,15 @@ class ContextsView {
       "aria-selected": String(index === this.cursor),
       onclick: () => this.choose(index),
       ondblclick: () => this.toggle(index),
-    }, name, METRICS.map((column) => this.cell(entry, column.id)));
+    }, name, METRICS.map((metric) => this.cell(entry, metric)));
   }
 
-  private cell(entry: Entry, id: string): HTMLElement {
-    const column = metric(id);
-    const value = total(this.contexts, column, entry.nodes);
-    const cell = h("span", { class: "number", role: "gridcell", "data-column": id },
-      shown(this.contexts, column, value, entry.nodes));
+  private cell(entry: Entry, metric: Metric): HTMLElement {
+    const value = total(this.contexts, metric, entry.nodes);
+    const cell = h("span", { class: "number", role: "gridcell", "data-column": metric.id },
+      shown(this.contexts, metric, value, entry.nodes));
     const elapsed = this.job.summary.run.elapsed_s;
-    if (column.unit === "seconds" && value !== null && elapsed > 0) {
+    if (metric.unit === "seconds" && value !== null && elapsed > 0) {
       const part = Math.min(value / elapsed, 1);
       cell.style.setProperty("--part", `${(part * 100).toFixed(1)}%`);
       cell.title = `${percent(value / elapsed)} of the run time`;
@@ -328,7 +328,7 @@ class ContextsView {
   private key(event: KeyboardEvent): void {
     if ((event.target as HTMLElement).tagName === "BUTTON") return;
     const row = this.rows[this.cursor];
-    const page = Math.max(Math.floor(this.list.element.clientHeight / 26) - 1, 1);
+    const page = Math.max(Math.floor(this.list.element.clientHeight / ROW_HEIGHT) - 1, 1);
     const steps: Record<string, number> = {
       ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page,
       Home: -this.rows.length, End: this.rows.length,
@@ -367,7 +367,7 @@ class ContextsView {
   }
 }
 
-function title(frame: { function: string; module: string } & Parameters<typeof sourcePlace>[0]) {
+function title(frame: Frame): string {
   const at = sourcePlace(frame);
   return `${frame.function}${at && ` at ${at}`}, in ${frame.module}`;
 }

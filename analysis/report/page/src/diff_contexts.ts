@@ -75,7 +75,7 @@ function columnsOf(comparison: Comparison): Column[] {
   const classes = CLASSES.map((name): Column => ({
     title: { work: "Work", waiting: "Waiting", communication: "Communication", io: "I/O" }[name],
     help: `The part of the inclusive excess that is ${name === "io" ? "I/O" : name}`,
-    value: (context) => context.excess.by_class[name] ?? 0,
+    value: (context) => context.excess.by_class[name],
     text: percent,
   }));
   return [

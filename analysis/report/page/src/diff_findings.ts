@@ -40,7 +40,7 @@ function limit({ verdict }: Comparison): Child {
 
 /** What the excess consists of; gains are not in the bar. */
 function classBar(byClass: ByClass): HTMLElement {
-  const parts = CLASSES.map((name) => ({ name, fraction: byClass[name] ?? 0 }));
+  const parts = CLASSES.map((name) => ({ name, fraction: byClass[name] }));
   const lost = parts.filter(({ fraction }) => fraction > 0.0005);
   return h("figure", { class: "time-bar" },
     h("div", { class: "bar", role: "img", "aria-label": "Excess work by class" },

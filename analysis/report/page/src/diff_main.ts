@@ -74,7 +74,7 @@ function header(comparison: Comparison, links: HTMLElement[]): HTMLElement {
 /** Keys 1 to 6 lead to a section, / to the search. */
 function shortcut(event: KeyboardEvent): void {
   const target = event.target as HTMLElement;
-  const writes = target.matches("input:not([type=checkbox]), select, textarea");
+  const writes = target.matches("input, select, textarea");
   if (writes || event.ctrlKey || event.metaKey || event.altKey) return;
   const section = document.querySelectorAll<HTMLElement>("main > section")[Number(event.key) - 1];
   if (section) {

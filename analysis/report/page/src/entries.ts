@@ -22,13 +22,12 @@ export interface Entry {
 export function entries(contexts: Contexts, mode: Mode): Entry[] {
   if (mode === "tree") return contexts.roots.map((node) => contextEntry(contexts, node));
   const groups = byFrame(contexts, mode === "flat");
-  const all = [...groups].map(([frame, nodes]) => {
+  return [...groups].map(([frame, nodes]) => {
     const key = `f${frame}`;
     return mode === "callers"
       ? callerEntry(contexts, key, frame, nodes, nodes)
       : flatEntry(contexts, key, frame, nodes);
   });
-  return all;
 }
 
 function contextEntry(contexts: Contexts, node: number): Entry {

@@ -3,7 +3,7 @@
 import type { Frame, Loss, NodeOfRun } from "./summary";
 
 /** What stands where a value is not known. */
-export const UNKNOWN = "unknown";
+const UNKNOWN = "unknown";
 const NBSP = "\u00a0";
 
 /** A time with three or four digits: `120.4 s`, `3.2 ms`. */
@@ -69,14 +69,14 @@ export function capital(text: string): string {
 }
 
 /** One part of a rank list: every `step`-th number from `first` to `last`. */
-export interface Range {
+interface Range {
   first: number;
   last: number;
   step: number;
 }
 
 /** The parts of a list such as `0-3,8,16-30:2`; parts that are no ranges are left out. */
-export function ranges(list: string): Range[] {
+function ranges(list: string): Range[] {
   const parts: Range[] = [];
   for (const part of list.split(",")) {
     const match = /^\s*(\d+)(?:-(\d+))?(?::(\d+))?\s*$/.exec(part);
@@ -174,7 +174,7 @@ export function endOf(path: Frame[]): string {
 }
 
 /** Whether two frames are the same place of the program. */
-export function isSame(one: Frame, other: Frame): boolean {
+function isSame(one: Frame, other: Frame): boolean {
   return one.kind === other.kind && one.function === other.function && one.line === other.line &&
     one.file === other.file && one.module === other.module &&
     (one.offset ?? null) === (other.offset ?? null);

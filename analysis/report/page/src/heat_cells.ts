@@ -22,7 +22,7 @@ export interface HeatColumn {
   isMember: boolean;
 }
 
-export interface HeatRow {
+interface HeatRow {
   /** Context, as index of the tree. */
   node: number;
   /** Mean over all ranks with a value, in seconds or events. */

@@ -21,7 +21,7 @@ function hottest(loops: Loop[]): number {
 }
 
 /** The loops around the first cause or the symptom of a loss, innermost first. */
-export function loopsAround(loops: Loop[], loss: Loss): number[] {
+function loopsAround(loops: Loop[], loss: Loss): number[] {
   const paths = [loss.causes[0]?.path ?? [], loss.symptom.path];
   const found = loops.map((_, index) => index).filter((index) => {
     const { path } = loops[index]!;

@@ -16,7 +16,7 @@ import { showTimeline } from "./timeline_view";
 import { showVerdict } from "./verdict_view";
 
 /** Fills a place with a view of the job. Called again when the address changes within the view. */
-export type Show = (job: Job, place: HTMLElement) => void | Promise<void>;
+type Show = (job: Job, place: HTMLElement) => void | Promise<void>;
 
 const SHOW: Record<View, Show> = {
   verdict: showVerdict,
@@ -111,7 +111,7 @@ function header(run: Run, links: HTMLElement[]): HTMLElement {
 /** Keys 1 to 7 choose a view, / the search. */
 function shortcut(event: KeyboardEvent, job: Job): void {
   const target = event.target as HTMLElement;
-  const writes = target.matches("input:not([type=checkbox]), select, textarea");
+  const writes = target.matches("input, select, textarea");
   if (writes || event.ctrlKey || event.metaKey || event.altKey) return;
   const view = VIEWS[Number(event.key) - 1];
   if (view) {

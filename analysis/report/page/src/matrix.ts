@@ -14,7 +14,7 @@ const KINDS = [
 /** The matrix, or a sentence where the run has none. */
 export function matrixPanel(job: Job): Child {
   const matrix = job.summary.communication?.matrix;
-  const kinds = KINDS.filter(([key]) => (matrix?.[key]?.length ?? 0) > 0);
+  const kinds = KINDS.filter(([key]) => (matrix?.[key].length ?? 0) > 0);
   if (!matrix || kinds.length === 0) {
     return h("p", { class: "missing" }, "The run has no communication matrix.");
   }
@@ -24,7 +24,7 @@ export function matrixPanel(job: Job): Child {
     "aria-label": `${chosen[1]} from each sender (row) to each receiver (column)`,
   });
   const tip = h("output", { class: "tip" });
-  const cells = matrix[chosen[0]] ?? [];
+  const cells = matrix[chosen[0]];
   requestAnimationFrame(() => draw(canvas, cells));
   canvas.addEventListener("pointermove", (event) => {
     const { width, height } = canvas.getBoundingClientRect();

@@ -38,7 +38,7 @@ function row(job: Job, phase: Phase, chosen: boolean): Child[] {
     phase.begins_after ? endOf(phase.begins_after) : "begin of the run",
     phase.ends_in ? endOf(phase.ends_in) : "end of the run",
     seconds(phase.begin_s), seconds(phase.duration_s),
-    run.elapsed_s > 0 ? percent(phase.duration_s / run.elapsed_s) : "unknown",
+    percent(phase.duration_s / run.elapsed_s),
     count(phase.instances), phase.kind === "mpmd" ? "different code" : "the same code",
     links.length > 0 ? links : "\u2013",
   ];

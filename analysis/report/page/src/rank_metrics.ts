@@ -42,7 +42,7 @@ export function rankMetric(id: string | undefined): RankMetric {
 }
 
 /** Values of the ranks, in their order. */
-export interface RankValues {
+interface RankValues {
   values: ArrayLike<number>;
   /** The mean over all ranks, from the tree; `null` where it is not known. */
   mean: number | null;

@@ -19,7 +19,6 @@ const PARTS: [keyof Omit<ThreadShare, "number">, string][] = [
 /** The panel of the regions; nothing without OpenMP. */
 export function regionsPanel(job: Job, contexts: Contexts): Child {
   const { openmp } = job.summary;
-  if (!openmp) return null;
   const { regions, tasks, runtime, unmeasured } = openmp;
   if (regions.length === 0 && tasks.length === 0 && unmeasured === 0) return null;
   const chosen = Math.min(job.address.region ?? 0, regions.length - 1);
@@ -35,7 +34,7 @@ export function regionsPanel(job: Job, contexts: Contexts): Child {
 }
 
 function regionTable(job: Job, contexts: Contexts, chosen: number): Child {
-  const { regions } = job.summary.openmp!;
+  const { regions } = job.summary.openmp;
   const part = (time: number, { thread_s }: Region) => {
     return thread_s > 0 ? `${seconds(time)} (${percent(time / thread_s)})` : seconds(time);
   };

@@ -30,14 +30,14 @@ export interface Rule {
 }
 
 /** The space between two curves, behind all points. */
-export interface Band {
+interface Band {
   colour: string;
   x: ArrayLike<number>;
   low: ArrayLike<number>;
   high: ArrayLike<number>;
 }
 
-export interface Chart {
+interface Chart {
   label: string;
   height: number;
   xRange: [number, number];

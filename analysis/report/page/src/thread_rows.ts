@@ -79,7 +79,7 @@ export class ThreadRows {
 }
 
 /** A rank list of ascending numbers: `0-3,8`. */
-export function list(numbers: number[]): string {
+function list(numbers: number[]): string {
   const parts: [number, number][] = [];
   for (const number of numbers) {
     const last = parts[parts.length - 1];

@@ -37,7 +37,7 @@ export function threadsPanel(job: Job): Child {
       threads.roles.map((role) => [
         role.role, count(role.threads), rankWords(role.ranks, run.ranks), seconds(role.work_s),
         seconds(role.min_work_s), seconds(role.max_work_s), seconds(role.time_s),
-        role.time_s > 0 ? percent(role.work_s / role.time_s) : "unknown",
+        percent(role.work_s / role.time_s),
       ])));
 }
 
@@ -98,7 +98,7 @@ function said({ rank, role, times }: Plotted): string {
 function distinction(job: Job, { distinction }: ProcessThreads): Child {
   if (!distinction) return null;
   const { node, path, slowest_s, fastest_s } = distinction;
-  return h("p", { class: "distinction" }, "The slowest threads compute longer in ",
+  return h("p", {}, "The slowest threads compute longer in ",
     h("a", { href: job.link({ view: "contexts", node }) }, endOf(path)),
     `: ${seconds(slowest_s)}, and the fastest ${seconds(fastest_s)} (means over the ranks).`);
 }

@@ -30,7 +30,7 @@ interface Events {
   toggle: (row: number) => void;
 }
 
-export interface Shown {
+interface Shown {
   order: Order;
   byWait: boolean;
   /** Contexts that are highlighted with all below them. */
@@ -249,8 +249,10 @@ export class TimelineCanvas {
       if (first !== index) [parts[first], parts[index]] = [parts[first]! + parts[index]!, 0];
     });
     return this.data.nodes
-      .map((node, index) => ({ node, fill: names[index]!, part: parts[index]! }))
-      .filter(({ fill, part }) => fill !== null && part > 0)
+      .flatMap((node, index) => {
+        const [fill, part] = [names[index], parts[index]!];
+        return fill && part > 0 ? [{ node, fill, part }] : [];
+      })
       .sort((a, b) => b.part - a.part)
       .slice(0, most);
   }
@@ -341,5 +343,4 @@ export class TimelineCanvas {
     const { from, to } = this.shown;
     return this.left + ((time - from) / (to - from)) * (width - this.left);
   }
-
 }

@@ -28,7 +28,7 @@ export interface Lane {
 }
 
 /** A text beside the rows. */
-export interface Label {
+interface Label {
   text: string;
   /** Middle of the text, in pixels from the top of the canvas. */
   middle: number;

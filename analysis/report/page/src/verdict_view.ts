@@ -46,7 +46,7 @@ function gist(summary: Summary): string {
   const first = losses[0];
   if (first) {
     const all = run.elapsed_s - summary.projection.elapsed_s;
-    const part = run.elapsed_s > 0 ? percent(all / run.elapsed_s) : "unknown";
+    const part = percent(all / run.elapsed_s);
     const one = losses.length === 1 ? `to one loss, ${kind(first)}` : `to ${losses.length} losses`;
     return `${seconds(all)} of ${elapsed} (${part}) go ${one}.`;
   }
@@ -268,7 +268,7 @@ function seenIn(loss: Loss, of: number): string {
   const mean = `${seconds(symptom.mean_s)} on average`;
   const waiters = ranks(loss.waiting_ranks, of);
   const each = symptom.per_call_s === null ? "" : `, ${seconds(symptom.per_call_s)} each`;
-  const number = symptom.calls_exact ? count(symptom.calls) : calls(symptom.calls, false);
+  const number = calls(symptom.calls, symptom.calls_exact);
   switch (loss.kind) {
     case "frequent_communication":
     case "large_message":
@@ -344,7 +344,7 @@ function path(job: Job, frames: Frame[], node: number, loss: number): HTMLElemen
 function further(job: Job, loss: Loss, index: number): Child {
   const rest = loss.causes.slice(1);
   return h("details", { open: rest.length <= MANY_CAUSES },
-    h("summary", {}, `${counted(rest.length, "further cause")}` +
+    h("summary", {}, counted(rest.length, "further cause") +
       (loss.evened_out ? "; these lie on different ranks and partly even each other out" : "")),
     h("ul", {}, rest.map((cause) => h("li", {},
       within(loss, cause),
