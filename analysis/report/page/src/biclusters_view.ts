@@ -2,7 +2,7 @@
 
 import type { RankTimes } from "./blocks";
 import type { Contexts } from "./contexts";
-import { type Child, h } from "./dom";
+import { type Child, h, nearestIndex } from "./dom";
 import {
   capital, common, count, counted, frameName, pathOf, ranks as rankWords, seconds,
 } from "./format";
@@ -10,7 +10,7 @@ import {
   type HeatCells, type HeatColumn, SHADES, binning, heatCells, shade, shadeBegin,
 } from "./heat_cells";
 import type { Job } from "./job";
-import type { Bicluster, Frame } from "./summary";
+import type { Bicluster } from "./summary";
 
 /** Maximum number of heat maps; further groups show their sentence and links to their contexts. */
 const MAX_HEAT_MAPS = 3;
@@ -83,17 +83,13 @@ function link(
   names: Map<number, string>,
   node: number,
 ): HTMLElement {
-  const path = pathOf(framesOf(contexts, node));
+  const path = pathOf(contexts.framesTo(node));
   return h("a", { href: job.link({ view: "contexts", node }), title: path }, names.get(node));
-}
-
-function framesOf(contexts: Contexts, node: number): Frame[] {
-  return contexts.path(node).map((at) => contexts.frame(at));
 }
 
 /** Names of a group's contexts: the innermost frames that tell them apart. */
 function namesOf(contexts: Contexts, nodes: number[]): Map<number, string> {
-  const paths = nodes.map((node) => framesOf(contexts, node).reverse());
+  const paths = nodes.map((node) => contexts.framesTo(node).reverse());
   const depth = Math.min(...paths.map(({ length }) => length)) - 1;
   const shared = paths.length < 2 ? 0 : Math.min(depth, common(paths));
   return new Map(nodes.map((node, at) => [node, frameName(paths[at]![shared]!)]));
@@ -201,9 +197,8 @@ function lead(grid: HTMLTableElement, say: (row: number, column: number) => void
     const [x, y] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
       Home: [-columns, 0], End: [columns, 0] }[event.key] ?? [0, 0];
     if (x === 0 && y === 0) return;
-    const within = (value: number, length: number) => Math.min(Math.max(value, 0), length - 1);
     focusable.removeAttribute("tabindex");
-    focusable = cell(within(row + y!, rows.length), within(column + x!, columns));
+    focusable = cell(nearestIndex(row + y!, rows.length), nearestIndex(column + x!, columns));
     focusable.tabIndex = 0;
     focusable.focus();
     event.preventDefault();

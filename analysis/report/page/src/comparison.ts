@@ -13,5 +13,3 @@ export type {
 
 export type TimeClass = Finding["class"];
 export type ByClass = WholeExcess["by_class"];
-
-export const CLASSES: readonly TimeClass[] = ["work", "waiting", "communication", "io"];

@@ -121,6 +121,11 @@ export class Contexts {
     return path.reverse();
   }
 
+  /** The frames from the outermost one to that of `node`. */
+  framesTo(node: number): Frame[] {
+    return this.path(node).map((at) => this.frame(at));
+  }
+
   /** The frames on the path to `node`, as a text: contexts of different threads may have the same. */
   frameKey(node: number): string {
     return this.path(node).map((at) => this.frameOf[at]).join();

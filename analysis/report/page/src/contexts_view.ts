@@ -2,7 +2,7 @@
 
 import type { Contexts } from "./contexts";
 import { contextDetails } from "./context_details";
-import { h } from "./dom";
+import { h, nearestIndex } from "./dom";
 import { type Entry, type Mode, entries, sorted } from "./entries";
 import { count, counted, frameName, percent, place as sourcePlace } from "./format";
 import { Icicle } from "./icicle";
@@ -212,14 +212,14 @@ class ContextsView {
       add(this.tops(mode), 0, (entry) => open.has(entry.key), () => true);
     } else if (mode === "tree") {
       const [hits, above] = this.hits(search);
-      this.found.textContent = counted(hits, "match").replace(/matchs$/, "matches");
+      this.found.textContent = counted(hits, "match", "matches");
       add(this.tops(mode), 0,
         (entry) => (above[entry.node]! & 2) !== 0 || open.has(entry.key),
         (entry) => above[entry.node] !== 0);
     } else {
       const frames = this.contexts.matching(search);
       const tops = this.tops(mode).filter((entry) => frames[entry.frame] === 1);
-      this.found.textContent = counted(tops.length, "match").replace(/matchs$/, "matches");
+      this.found.textContent = counted(tops.length, "match", "matches");
       add(tops, 0, (entry) => open.has(entry.key), () => true);
     }
     if (search !== "" && rows.length >= MAX_FOUND_ROWS) {
@@ -361,7 +361,7 @@ class ContextsView {
   }
 
   private move(to: number): void {
-    const index = Math.min(Math.max(to, 0), this.rows.length - 1);
+    const index = nearestIndex(to, this.rows.length);
     this.choose(index);
     this.list.reveal(index);
   }

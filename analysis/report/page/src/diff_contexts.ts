@@ -1,9 +1,9 @@
 /** The contexts of a comparison side by side, and the growth of the chosen one. */
 
-import { CLASSES, type ComparedContext, type Comparison, type Growth } from "./comparison";
+import type { ComparedContext, Comparison, Growth } from "./comparison";
 import { type Child, facts, fill, h, table } from "./dom";
-import { setupNames } from "./diff_words";
-import { count, pathOf, percent, seconds } from "./format";
+import { CLASSES, CLASS_NAMES, log2, ranksText, setupNames } from "./diff_words";
+import { capital, count, pathOf, percent, seconds } from "./format";
 import { chart, palette } from "./series_chart";
 
 interface Column {
@@ -73,8 +73,8 @@ function columnsOf(comparison: Comparison): Column[] {
     text: seconds,
   }));
   const classes = CLASSES.map((name): Column => ({
-    title: { work: "Work", waiting: "Waiting", communication: "Communication", io: "I/O" }[name],
-    help: `The part of the inclusive excess that is ${name === "io" ? "I/O" : name}`,
+    title: capital(CLASS_NAMES[name]),
+    help: `The part of the inclusive excess that is ${CLASS_NAMES[name]}`,
     value: (context) => context.excess.by_class[name],
     text: percent,
   }));
@@ -152,11 +152,11 @@ const CHARTED = 4;
 /** Measured times, the model through them, and its confidence band. */
 function growthChart(comparison: Comparison, context: ComparedContext, growth: Growth): HTMLElement {
   const measured = growth.quantity === "mean_s" ? context.mean_s : context.total_s;
-  const x = comparison.setups.map(({ ranks }) => Math.log2(ranks));
+  const x = comparison.setups.map(log2);
   const largest = Math.max(...comparison.setups.map(({ ranks }) => ranks));
   // Only files of earlier versions lack the curve; no page is made from these.
   const curve = growth.curve!.filter(({ ranks }) => ranks <= CHARTED * largest * (1 + 1e-9));
-  const curveX = curve.map(({ ranks }) => Math.log2(ranks));
+  const curveX = curve.map(log2);
   const colour = palette(0);
   const [from, to] = [curveX[0] ?? 0, curveX[curveX.length - 1] ?? 1];
   return h("div", {},
@@ -165,10 +165,10 @@ function growthChart(comparison: Comparison, context: ComparedContext, growth: G
       height: 240,
       xRange: [from, to],
       yMax: Math.max(...measured, ...curve.map(({ high_s }) => high_s)),
-      xText: (at) => String(Math.round(2 ** at)),
+      xText: ranksText,
       yText: seconds,
       xTitle: "ranks",
-      xTicks: [...x, ...growth.predictions.map(({ ranks }) => Math.log2(ranks))].filter((at) => at <= to),
+      xTicks: [...x, ...growth.predictions.map(log2)].filter((at) => at <= to),
       bands: [{ colour, x: curveX, low: curve.map(({ low_s }) => low_s),
         high: curve.map(({ high_s }) => high_s) }],
       series: [

@@ -1,12 +1,10 @@
 /** The verdict of a comparison, its findings, and the scaling of the set-ups. */
 
-import { CLASSES, type ByClass, type Comparison, type Finding, type ScalingRow } from "./comparison";
+import type { ByClass, Comparison, Finding, ScalingRow } from "./comparison";
 import { type Child, facts, h, table } from "./dom";
 import { pathOf, percent, seconds } from "./format";
-import { setupNames } from "./diff_words";
+import { CLASSES, CLASS_NAMES, log2, ranksText, setupNames } from "./diff_words";
 import { chart, palette } from "./series_chart";
-
-const CLASS_NAMES = { work: "work", waiting: "waiting", communication: "communication", io: "I/O" };
 
 export function verdictSection(comparison: Comparison): Child {
   const { verdict, excess, notes, regression } = comparison;
@@ -123,13 +121,6 @@ export function scalingSection(comparison: Comparison): Child {
     ["Set-up", "Elapsed", "Speedup", ...COLUMNS.map(([, title]) => title)], rows),
     factorsTable(scaling, names),
     differ && h("div", { class: "columns" }, speedupChart(scaling), efficiencyChart(scaling)));
-}
-
-/** Ranks grow by factors: the axis is their logarithm. */
-const log2 = ({ ranks }: { ranks: number }) => Math.log2(ranks);
-
-function ranksText(x: number): string {
-  return String(Math.round(2 ** x));
 }
 
 function speedupChart(scaling: ScalingRow[]): HTMLElement {

@@ -2,10 +2,11 @@
 
 import { readComparison } from "./blocks";
 import type { Comparison } from "./comparison";
-import { type Child, h } from "./dom";
+import { type Child, h, isForPage } from "./dom";
 import { contextsSection } from "./diff_contexts";
 import { differencesSection, lossesSection, runsSection } from "./diff_tables";
 import { scalingSection, verdictSection } from "./diff_findings";
+import { fileName } from "./format";
 import { themeButton } from "./theme";
 
 async function start(): Promise<void> {
@@ -48,8 +49,8 @@ function show(app: HTMLElement, comparison: Comparison): void {
 }
 
 function programs({ setups }: Comparison): string {
-  const names = setups.map(({ executable }) => executable.slice(executable.lastIndexOf("/") + 1));
-  return [...new Set(names)].join(", ") || "unknown program";
+  const names = new Set(setups.map(({ executable }) => fileName(executable)));
+  return [...names].join(", ") || "unknown program";
 }
 
 const EXPECTED = {
@@ -73,9 +74,7 @@ function header(comparison: Comparison, links: HTMLElement[]): HTMLElement {
 
 /** Keys 1 to 6 lead to a section, / to the search. */
 function shortcut(event: KeyboardEvent): void {
-  const target = event.target as HTMLElement;
-  const writes = target.matches("input, select, textarea");
-  if (writes || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!isForPage(event)) return;
   const section = document.querySelectorAll<HTMLElement>("main > section")[Number(event.key) - 1];
   if (section) {
     location.hash = section.id;

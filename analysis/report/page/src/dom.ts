@@ -61,6 +61,17 @@ export function facts(pairs: [string, Child][]): HTMLElement {
   ]));
 }
 
+/** Whether a key is for the page: not for a field, and no command of the browser. */
+export function isForPage({ target, ctrlKey, metaKey, altKey }: KeyboardEvent): boolean {
+  const isForField = (target as Element).matches("input, select, textarea");
+  return !isForField && !ctrlKey && !metaKey && !altKey;
+}
+
+/** The index in a list of `length` that is nearest to `at`. */
+export function nearestIndex(at: number, length: number): number {
+  return Math.min(Math.max(at, 0), length - 1);
+}
+
 /** A canvas at the resolution of the screen, with its drawing context in CSS pixels. */
 export function fitted(canvas: HTMLCanvasElement): {
   context: CanvasRenderingContext2D;

@@ -47,12 +47,15 @@ function byFrame(contexts: Contexts, functions: boolean): Map<number, number[]> 
   const groups = new Map<number, number[]>();
   for (let node = 0; node < contexts.length; node += 1) {
     if (functions && isPart(contexts, node)) continue;
-    const frame = contexts.frameIndex(node);
-    const known = groups.get(frame);
-    if (known) known.push(node);
-    else groups.set(frame, [node]);
+    group(groups, contexts.frameIndex(node), node);
   }
   return groups;
+}
+
+function group(groups: Map<number, number[]>, frame: number, node: number): void {
+  const known = groups.get(frame);
+  if (known) known.push(node);
+  else groups.set(frame, [node]);
 }
 
 /** Whether a context is a loop or a line, which a function holds. */
@@ -69,10 +72,7 @@ function flatEntry(contexts: Contexts, key: string, frame: number, nodes: number
       const open = [...contexts.below(node)];
       for (let child = open.pop(); child !== undefined; child = open.pop()) {
         if (!isPart(contexts, child)) continue;
-        const part = contexts.frameIndex(child);
-        const known = found.get(part);
-        if (known) known.push(child);
-        else found.set(part, [child]);
+        group(found, contexts.frameIndex(child), child);
         open.push(...contexts.below(child));
       }
     }

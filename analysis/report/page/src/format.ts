@@ -39,8 +39,8 @@ export function count(number: number | null | undefined): string {
 }
 
 /** A noun with its number: `1 rank`, `2 ranks`. */
-export function counted(number: number, noun: string): string {
-  return `${count(number)}${NBSP}${noun}${number === 1 ? "" : "s"}`;
+export function counted(number: number, noun: string, plural = `${noun}s`): string {
+  return `${count(number)}${NBSP}${number === 1 ? noun : plural}`;
 }
 
 /** Bytes in the largest binary unit that leaves a number above one: `375.0 MiB`. */
@@ -95,12 +95,15 @@ export function size(list: string): number {
   }, 0);
 }
 
-/** Calls `visit` with every number of a list, up to `most` numbers. */
-export function each(list: string, most: number, visit: (number: number) => void): void {
-  let left = most;
+/** The numbers of a list, up to `most` of them. */
+export function numbersIn(list: string, most: number): number[] {
+  const numbers: number[] = [];
   for (const { first, last, step } of ranges(list)) {
-    for (let number = first; number <= last && left > 0; number += step, left -= 1) visit(number);
+    for (let number = first; number <= last && numbers.length < most; number += step) {
+      numbers.push(number);
+    }
   }
+  return numbers;
 }
 
 /** Whether a list names a number. */
@@ -132,11 +135,15 @@ export function hosts(nodes: NodeOfRun[]): string {
   return `${counted(nodes.length, "node")} (${names}${nodes.length > NAMED ? ", ..." : ""})`;
 }
 
+/** The last part of a path of files. */
+export function fileName(path: string): string {
+  return path.slice(path.lastIndexOf("/") + 1);
+}
+
 /** The file name and line of a frame, `stencil.c:12`; empty where that is not known. */
-export function place(frame: Frame): string {
-  if (!frame.file) return "";
-  const file = frame.file.slice(frame.file.lastIndexOf("/") + 1);
-  return frame.line === null ? file : `${file}:${frame.line}`;
+export function place({ file, line }: Pick<Frame, "file" | "line">): string {
+  if (!file) return "";
+  return line === null ? fileName(file) : `${fileName(file)}:${line}`;
 }
 
 /** A frame as part of a path: its name, a loop by its place. */

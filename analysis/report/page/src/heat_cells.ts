@@ -1,7 +1,7 @@
 /** The cells of a bicluster's heat map: contexts over ranks, as differences from a row's mean. */
 
 import type { RankTimes } from "./blocks";
-import { counted, each } from "./format";
+import { counted, numbersIn } from "./format";
 import type { Bicluster } from "./summary";
 
 /** Maximum number of columns of a heat map: more would be narrow, and slow to lay out. */
@@ -102,14 +102,10 @@ interface Layout {
 }
 
 function layout(group: Bicluster, times: RankTimes): Layout {
-  const members = new Set<number>();
-  each(group.ranks, times.count, (rank) => members.add(rank));
+  const members = new Set(numbersIn(group.ranks, times.count));
   const [inside, outside]: [number[], number[]] = [[], []];
-  const ranks: number[] = [];
-  each(times.ranks, times.count, (rank) => {
-    (members.has(rank) ? inside : outside).push(ranks.length);
-    ranks.push(rank);
-  });
+  const ranks = numbersIn(times.ranks, times.count);
+  ranks.forEach((rank, place) => (members.has(rank) ? inside : outside).push(place));
   const columns: HeatColumn[] = [];
   const columnOf = new Uint8Array(times.count);
   const add = (places: number[], most: number, isMember: boolean) => {

@@ -2,7 +2,7 @@
 
 import type { TimelineData } from "./blocks";
 import type { Contexts } from "./contexts";
-import { common, each, holds, size } from "./format";
+import { common, holds, numbersIn, size } from "./format";
 import type { Loop, Loss } from "./summary";
 
 /** Iterations from which on a loop is likely to be the one that the run is about. */
@@ -49,8 +49,7 @@ export function stride({ durations_s, mean_duration_s, stride }: Loop): number {
 
 /** For each duration, the number of the first iteration that it stands for. */
 export function firstIterations(loop: Loop): number[] {
-  const numbers: number[] = [];
-  each(loop.first_iterations, loop.durations_s.length, (number) => numbers.push(number));
+  const numbers = numbersIn(loop.first_iterations, loop.durations_s.length);
   if (numbers.length === loop.durations_s.length) return numbers;
   return loop.durations_s.map((_, index) => index * stride(loop));
 }

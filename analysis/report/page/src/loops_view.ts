@@ -1,7 +1,7 @@
 /** Loops: how long their iterations took, and which behave alike. */
 
 import { type Child, h, table } from "./dom";
-import { capital, count, counted, each, endOf, percent, ranks, seconds } from "./format";
+import { capital, count, counted, endOf, numbersIn, percent, ranks, seconds } from "./format";
 import { executionsPerRank, firstIterations, numbersFrom, stride, wanted } from "./iterations";
 import type { Job } from "./job";
 import { type Series, chart, palette } from "./series_chart";
@@ -72,7 +72,7 @@ function durations(loop: Loop): HTMLElement {
   const numbers = firstIterations(loop);
   const small = new Map<number, number>();
   clusters.slice(0, MAX_COLOURED).forEach((cluster, at) => {
-    each(cluster.iterations, 100_000, (number) => small.set(number, at));
+    for (const number of numbersIn(cluster.iterations, 100_000)) small.set(number, at);
   });
   numbers.forEach((number, index) => (clusterOf[index] = small.get(number) ?? -1));
   const kinds = [...new Set(clusterOf)].sort((a, b) => a - b);

@@ -3,8 +3,8 @@
 import { VIEWS, type View } from "./address";
 import { readSummary } from "./blocks";
 import { showContexts } from "./contexts_view";
-import { h } from "./dom";
-import { capital, counted, hosts, seconds } from "./format";
+import { h, isForPage } from "./dom";
+import { capital, counted, fileName, hosts, seconds } from "./format";
 import { Job } from "./job";
 import { showLoops } from "./loops_view";
 import { showPhases } from "./phases_view";
@@ -79,7 +79,7 @@ function fail(place: HTMLElement, error: unknown): void {
 }
 
 function program(run: Run): string {
-  return run.executable.slice(run.executable.lastIndexOf("/") + 1) || "unknown program";
+  return fileName(run.executable) || "unknown program";
 }
 
 function measuredRanks(run: Run): string {
@@ -110,9 +110,7 @@ function header(run: Run, links: HTMLElement[]): HTMLElement {
 
 /** Keys 1 to 7 choose a view, / the search. */
 function shortcut(event: KeyboardEvent, job: Job): void {
-  const target = event.target as HTMLElement;
-  const writes = target.matches("input, select, textarea");
-  if (writes || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!isForPage(event)) return;
   const view = VIEWS[Number(event.key) - 1];
   if (view) {
     location.hash = job.link({ view });

@@ -1,7 +1,7 @@
 /** The communication matrix: calls, bytes and waiting between pairs of ranks, or of clusters. */
 
 import { type Child, colour, fitted, h } from "./dom";
-import { bytes, count, each, seconds } from "./format";
+import { bytes, count, numbersIn, seconds } from "./format";
 import type { Job } from "./job";
 import type { Matrix } from "./summary";
 
@@ -45,16 +45,10 @@ export function matrixPanel(job: Job): Child {
     h("p", { class: "aside" }, "From row to column; dark is most."));
 }
 
-function name(matrix: Matrix, index: number): string {
-  const cluster = matrix.clusters?.[index];
+function name({ ranks, clusters }: Matrix, index: number): string {
+  const cluster = clusters?.[index];
   if (cluster !== undefined) return `ranks ${cluster}`;
-  let rank = index;
-  let at = 0;
-  each(matrix.ranks ?? "", index + 1, (number) => {
-    if (at === index) rank = number;
-    at += 1;
-  });
-  return `rank ${rank}`;
+  return `rank ${numbersIn(ranks ?? "", index + 1)[index] ?? index}`;
 }
 
 function draw(canvas: HTMLCanvasElement, cells: number[][]): void {

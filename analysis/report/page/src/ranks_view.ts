@@ -5,12 +5,14 @@ import { type RankTimes, readRankFile } from "./blocks";
 import { leastTime } from "./context_details";
 import type { Contexts } from "./contexts";
 import { type Child, fill, h, table } from "./dom";
-import { count, counted, each, frameName, lossName, percent, ranks as rankWords, seconds, size } from "./format";
+import {
+  count, counted, frameName, lossName, numbersIn, percent, ranks as rankWords, seconds, size,
+} from "./format";
 import type { Job } from "./job";
 import { matrixPanel } from "./matrix";
 import { type RankMetric, RANK_METRICS, rankMetric, rankValues } from "./rank_metrics";
 import { regionsPanel } from "./regions_view";
-import { type Rule, type Series, chart, palette } from "./series_chart";
+import { type Rule, type Series, chart, extent, palette } from "./series_chart";
 import { threadsPanel } from "./threads_view";
 
 /** Maximum number of vertical rules: more would hide the points. */
@@ -71,8 +73,7 @@ function scatter(job: Job, contexts: Contexts, times: RankTimes | null): Child[]
     parts.push(bounds(contexts, wanted, of));
     return parts;
   }
-  const numbers: number[] = [];
-  each(times.ranks, times.count, (rank) => numbers.push(rank));
+  const numbers = numbersIn(times.ranks, times.count);
   const series: Series[] = found.map(({ node, values }, index) => ({
     name: `${frameName(contexts.frame(node))} (${contexts.labelWords(node)})`,
     colour: palette(index),
@@ -80,7 +81,7 @@ function scatter(job: Job, contexts: Contexts, times: RankTimes | null): Child[]
     y: values,
     joined: false,
   }));
-  const yMax = series.reduce((most, { y }) => maximum(y, most), 0);
+  const yMax = Math.max(0, ...series.map(({ y }) => extent(y)[1]));
   const { mean } = found[0]!;
   parts.push(chart({
     label: `${metric.title} of each rank`,
@@ -103,14 +104,6 @@ function scatter(job: Job, contexts: Contexts, times: RankTimes | null): Child[]
     found.map(({ mean }) => mean), metric));
   if (times.nodes.length < times.of) parts.push(chooser(job));
   return parts;
-}
-
-function maximum(values: ArrayLike<number>, from: number): number {
-  let most = from;
-  for (let index = 0; index < values.length; index += 1) {
-    if (values[index]! > most) most = values[index]!;
-  }
-  return most;
 }
 
 /** Which context and which quantity. */

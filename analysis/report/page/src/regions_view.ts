@@ -2,7 +2,7 @@
 
 import type { Contexts } from "./contexts";
 import { type Child, h, table } from "./dom";
-import { count, counted, frameName, percent, ranks as rankWords, seconds } from "./format";
+import { count, counted, frameName, percent, place, ranks as rankWords, seconds } from "./format";
 import type { Job } from "./job";
 import { type Series, chart, palette } from "./series_chart";
 import type { Region, Task, ThreadShare } from "./summary";
@@ -95,7 +95,7 @@ function shares(job: Job, contexts: Contexts, region: Region): Child {
 function taskTable(job: Job, tasks: Task[]): Child {
   return table("Explicit tasks", ["Task", "Ranks", "Executions", "Mean", "Median", "Longest", "In all"],
     tasks.slice(0, MAX_LISTED).map((task) => [
-      location(task) ?? task.function ?? "unknown", rankWords(task.ranks, job.summary.run.ranks),
+      place(task) || task.function || "unknown", rankWords(task.ranks, job.summary.run.ranks),
       count(task.count), seconds(task.work_s / Math.max(task.count, 1)),
       seconds(task.median_s), seconds(task.longest_s), seconds(task.work_s),
     ]));
@@ -105,9 +105,5 @@ function taskTable(job: Job, tasks: Task[]): Child {
 function name(region: Region, contexts: Contexts): string {
   const path = contexts.has(region.node) ? contexts.path(region.node) : [];
   const caller = path.length > 1 ? ` in ${frameName(contexts.frame(path[path.length - 2]!))}` : "";
-  return (location(region) ?? region.function ?? "region") + caller;
-}
-
-function location({ file, line }: { file: string | null; line: number | null }): string | null {
-  return file === null || line === null ? null : `${file.slice(file.lastIndexOf("/") + 1)}:${line}`;
+  return (place(region) || region.function || "region") + caller;
 }

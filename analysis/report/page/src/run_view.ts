@@ -1,10 +1,10 @@
 /** The run and its measurement in full: nodes, clocks, threads, notes, settings. */
 
 import { type Child, facts, fill, h, table } from "./dom";
-import { bytes, count, each, percent, seconds, words } from "./format";
+import { bytes, count, numbersIn, percent, seconds, words } from "./format";
 import type { Job } from "./job";
 import { populationPanel } from "./population_view";
-import { chart, palette } from "./series_chart";
+import { chart, extent, palette } from "./series_chart";
 import type { Clocks, Run, Summary } from "./summary";
 
 export async function showRun(job: Job, place: HTMLElement): Promise<void> {
@@ -92,30 +92,25 @@ function clocks({ clocks, run }: Summary): Child[] {
       `${residual_us === null ? "an unknown time" : seconds(residual_us * 1e-6)} is left unexplained.`);
   if (offsets_us.length < 2) return [said];
   return [said, clockChart(clocks, run.nodes), h("p", { class: "aside" },
-    `Drift: ${extent(drift_ppm)} parts per million.`)];
+    `Drift: ${span(drift_ppm)} parts per million.`)];
 }
 
-function extent(values: number[]): string {
-  let [least, most] = [Infinity, -Infinity];
-  for (const value of values) [least, most] = [Math.min(least, value), Math.max(most, value)];
+function span(values: number[]): string {
+  const [least, most] = extent(values);
   return values.length === 0 ? "unknown" : `${least.toPrecision(3)} to ${most.toPrecision(3)}`;
 }
 
 function clockChart({ offsets_us }: Clocks, nodes: Run["nodes"]): HTMLElement {
-  let least = 0;
-  for (const offset of offsets_us) least = Math.min(least, offset);
+  const least = Math.min(0, extent(offsets_us)[0]);
   const heights = offsets_us.map((offset) => (offset - least) * 1e-6);
-  let most = 0;
-  for (const value of heights) most = Math.max(most, value);
-  const numbers: number[] = [];
-  for (const { ranks } of nodes) each(ranks, offsets_us.length, (rank) => numbers.push(rank));
+  const numbers = nodes.flatMap(({ ranks }) => numbersIn(ranks, offsets_us.length));
   numbers.sort((one, other) => one - other);
   const [first, last] = [numbers[0] ?? 0, numbers[numbers.length - 1] ?? 0];
   return chart({
     label: "Offset of the ranks' clocks",
     height: 160,
     xRange: [first, Math.max(last, first + 1)],
-    yMax: most * 1.08 || 1e-6,
+    yMax: extent(heights)[1] * 1.08 || 1e-6,
     xText: count,
     xWhole: true,
     yText: (y) => seconds(y + least * 1e-6),

@@ -1,6 +1,6 @@
 /** Small charts on a canvas: values over time, over iterations or over ranks. */
 
-import { colour, fitted, h } from "./dom";
+import { colour, fitted, h, nearestIndex } from "./dom";
 import { percent, roundUp, seconds } from "./format";
 import type { EfficiencyWindow } from "./summary";
 
@@ -91,11 +91,10 @@ export function chart(spec: Chart): HTMLElement {
     const [along, across] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1],
       ArrowDown: [0, 1] }[event.key] ?? [0, 0];
     if (along === 0 && across === 0) return;
-    const within = (at: number, length: number) => Math.min(Math.max(at, 0), length - 1);
-    const series = within((near?.series ?? 0) + across!, spec.series.length);
+    const series = nearestIndex((near?.series ?? 0) + across!, spec.series.length);
     const length = spec.series[series]?.x.length ?? 0;
     if (length === 0) return;
-    const index = within((near?.index ?? -1) + along!, length);
+    const index = nearestIndex((near?.index ?? -1) + along!, length);
     near = { series, index };
     tip.textContent = spec.tip?.(series, index) ?? "";
     event.preventDefault();
@@ -240,6 +239,17 @@ function nearest(canvas: HTMLCanvasElement, spec: Chart, px: number, py: number)
     }
   }
   return best;
+}
+
+/** The smallest and the largest of some values; `[Infinity, -Infinity]` without any. */
+export function extent(values: ArrayLike<number>): [number, number] {
+  let [least, most] = [Infinity, -Infinity];
+  for (let index = 0; index < values.length; index += 1) {
+    const value = values[index]!;
+    if (value < least) least = value;
+    if (value > most) most = value;
+  }
+  return [least, most];
 }
 
 /** The colours of series. */

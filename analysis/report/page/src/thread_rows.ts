@@ -2,7 +2,7 @@
 
 import type { ThreadGrid, TimelineData } from "./blocks";
 import { h } from "./dom";
-import { each } from "./format";
+import { numbersIn } from "./format";
 
 /** In an address: all ranks with threads are expanded. */
 const ALL = "all";
@@ -45,10 +45,10 @@ export class ThreadRows {
   expanded(text: string | undefined): Set<number> {
     if (text === ALL) return new Set(this.byRow.keys());
     const rows = new Set<number>();
-    each(text ?? "", MAX_RANKS, (rank) => {
+    for (const rank of numbersIn(text ?? "", MAX_RANKS)) {
       const row = this.rowOf.get(rank);
       if (row !== undefined && this.byRow.has(row)) rows.add(row);
-    });
+    }
     return rows;
   }
 

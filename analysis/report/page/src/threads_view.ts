@@ -66,9 +66,9 @@ function scatter({ processes, unlisted }: ProcessThreads): Child[] {
       series,
       tip: (at, index) => said(members[at]![index]!),
     }),
-    unlisted > 0 && h("p", { class: "aside" }, `Left out: ${count(unlisted)} ` +
-      `${unlisted === 1 ? "process" : "processes"} with less difference between the slowest and the ` +
-      "fastest thread."),
+    unlisted > 0 && h("p", { class: "aside" }, "Left out: " +
+      counted(unlisted, "process", "processes") + " with less difference between the slowest and " +
+      "the fastest thread."),
   ];
 }
 

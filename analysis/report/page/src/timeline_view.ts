@@ -175,8 +175,7 @@ class TimelineView {
 
   private describe(cell: Cell | null) {
     if (!cell) return;
-    const { contexts } = this;
-    const frames = cell.node === null ? [] : contexts.path(cell.node).map((node) => contexts.frame(node));
+    const frames = cell.node === null ? [] : this.contexts.framesTo(cell.node);
     this.under.replaceChildren(
       h("p", {}, h("strong", {}, /^\d+$/.test(cell.ranks) ? `rank ${cell.ranks}` : `ranks ${cell.ranks}`,
         cell.thread && `, ${cell.thread}`),
@@ -200,9 +199,7 @@ class TimelineView {
       return;
     }
     const shown = this.canvas.legend(MAX_LEGEND);
-    const names = told(shown.map(({ node }) => {
-      return this.contexts.path(node).map((above) => this.contexts.frame(above));
-    }));
+    const names = told(shown.map(({ node }) => this.contexts.framesTo(node)));
     const paths = shown.map(({ node, fill, part }, index) => {
       return entry(fill, `${names[index]} (${percent(part)})`, node);
     });

@@ -47,7 +47,7 @@ function gist(summary: Summary): string {
   if (first) {
     const all = run.elapsed_s - summary.projection.elapsed_s;
     const part = percent(all / run.elapsed_s);
-    const one = losses.length === 1 ? `to one loss, ${kind(first)}` : `to ${losses.length} losses`;
+    const one = losses.length === 1 ? `to one loss, ${words(first.kind)}` : `to ${losses.length} losses`;
     return `${seconds(all)} of ${elapsed} (${part}) go ${one}.`;
   }
   if (collection.samples === 0 && collection.mpi_calls === 0) return "Nothing can be said: the run ended before the first sample.";
@@ -66,10 +66,6 @@ function gist(summary: Summary): string {
   return `No loss found in ${elapsed}.`;
 }
 
-function kind(loss: Loss): string {
-  return words(loss.kind);
-}
-
 /** The run time as measured: what remains without all losses, and each loss. */
 function timeBar(job: Job): Child {
   const { run, losses, projection } = job.summary;
@@ -86,7 +82,7 @@ function timeBar(job: Job): Child {
       part(remains, "kept", seconds(projection.elapsed_s), "Run time without all losses"),
       losses.map((loss, index) => part(loss.severity, `lost lost-${index % 6}`,
         loss.severity > 0.04 ? String(index + 1) : "",
-        `Loss ${index + 1}: ${kind(loss)}, ${seconds(loss.seconds)}`)),
+        `Loss ${index + 1}: ${words(loss.kind)}, ${seconds(loss.seconds)}`)),
     ),
     h("figcaption", {},
       h("span", {}, "Run time as measured ", h("strong", { "data-key": "run.elapsed_s" },
@@ -201,7 +197,7 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
   },
     h("header", {},
       h("span", { class: `number lost-${index % 6}` }, String(index + 1)),
-      h("h3", {}, capital(kind(loss))),
+      h("h3", {}, capital(words(loss.kind))),
       h("span", { class: "cost" },
         h("strong", { "data-key": `losses.${index}.seconds` }, seconds(loss.seconds)), " lost, ",
         h("span", { "data-key": `losses.${index}.severity` }, percent(loss.severity)),
