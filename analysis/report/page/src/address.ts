@@ -3,9 +3,8 @@
 export const VIEWS = ["verdict", "timeline", "contexts", "ranks", "loops", "phases", "run"] as const;
 export type View = (typeof VIEWS)[number];
 
-/** The parts of an address. A part that is absent has its default. */
-export interface Address {
-  view: View;
+/** The parts of an address apart from its view. */
+interface Parts {
   /** Index of the loss that is highlighted. */
   loss?: number;
   /** Index of the context that is chosen. */
@@ -34,6 +33,9 @@ export interface Address {
   /** Of the timeline: the number of the iteration that is shown. */
   iteration?: number;
 }
+
+/** An address. A part that is absent or `undefined` has its default. */
+export type Address = { view: View } & { [K in keyof Parts]: Parts[K] | undefined };
 
 const NUMBERS = ["loss", "node", "from", "to", "loop", "iteration", "region"] as const;
 const TEXTS = ["mode", "sort", "search", "order", "colour", "quantity", "matrix", "threads"] as const;

@@ -148,8 +148,7 @@ class ContextsView {
     }, "Hot path");
     const close = h("button", { type: "button", onclick: () => {
       this.openKeys().clear();
-      const { node, search, ...rest } = this.job.address;
-      this.job.address = rest;
+      this.job.go({ node: undefined, search: undefined }, true);
       this.update();
     } }, "Close all");
     const buttons = h("span", { class: "group", role: "group", "aria-label": "Kind of view" }, tabs);

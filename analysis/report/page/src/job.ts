@@ -2,21 +2,30 @@
 
 import { type Address, format, parse } from "./address";
 import {
-  type Missing, type RankTimes, type Sentences, type SourceFile, type TimelineData,
-  readColumns, readFrames, readMissing, readRankTimes, readSentences, readSources, readTimeline,
+  type Missing, type RankTimes, readColumns, readFrames, readMissing, readRankTimes,
+  readSentences, readSources, readTimeline,
 } from "./blocks";
 import { Contexts } from "./contexts";
 import type { Loss, Summary } from "./summary";
+
+/** A function that reads when it is first called. */
+function once<T>(read: () => Promise<T>): () => Promise<T> {
+  let result: Promise<T> | null = null;
+  return () => (result ??= read());
+}
 
 /** What a view gets: the run's data, and the address that it shows. */
 export class Job {
   readonly summary: Summary;
   missing: Missing = { ranks: null, timeline: null };
-  private contextsOnce: Promise<Contexts> | null = null;
-  private timelineOnce: Promise<TimelineData | null> | null = null;
-  private sourcesOnce: Promise<SourceFile[]> | null = null;
-  private rankTimesOnce: Promise<RankTimes | null> | null = null;
-  private sentencesOnce: Promise<Sentences> | null = null;
+  readonly contexts = once(async () => {
+    const [columns, frames] = await Promise.all([readColumns(), readFrames()]);
+    return new Contexts(columns, frames);
+  });
+  readonly timeline = once(readTimeline);
+  readonly sources = once(readSources);
+  readonly sentences = once(readSentences);
+  rankTimes = once(readRankTimes);
   address: Address;
   private readonly changed: () => void;
 
@@ -30,36 +39,9 @@ export class Job {
     this.missing = await readMissing();
   }
 
-  contexts(): Promise<Contexts> {
-    this.contextsOnce ??= Promise.all([readColumns(), readFrames()]).then(([columns, frames]) => {
-      return new Contexts(columns, frames);
-    });
-    return this.contextsOnce;
-  }
-
-  timeline(): Promise<TimelineData | null> {
-    this.timelineOnce ??= readTimeline();
-    return this.timelineOnce;
-  }
-
-  sources(): Promise<SourceFile[]> {
-    this.sourcesOnce ??= readSources();
-    return this.sourcesOnce;
-  }
-
-  rankTimes(): Promise<RankTimes | null> {
-    this.rankTimesOnce ??= readRankTimes();
-    return this.rankTimesOnce;
-  }
-
-  sentences(): Promise<Sentences> {
-    this.sentencesOnce ??= readSentences();
-    return this.sentencesOnce;
-  }
-
   /** Replaces the times of single ranks by those of a file that the user has chosen. */
   setRankTimes(times: RankTimes): void {
-    this.rankTimesOnce = Promise.resolve(times);
+    this.rankTimes = () => Promise.resolve(times);
     this.changed();
   }
 
@@ -86,7 +68,6 @@ export class Job {
 
   /** The address of another view, for a link. The loss stays highlighted. */
   link(parts: Partial<Address> & { view: Address["view"] }): string {
-    const { loss } = this.address;
-    return format({ ...(loss === undefined ? {} : { loss }), ...parts });
+    return format({ loss: this.address.loss, ...parts });
   }
 }

@@ -29,11 +29,13 @@ class TimelineView {
     this.data = data;
     this.canvas = new TimelineCanvas(job.summary, contexts, data, {
       hover: (cell) => this.describe(cell),
-      span: (from, to) => this.span(from, to),
+      span: (from, to) => job.go({ from, to, iteration: undefined }, true),
       choose: (node) => {
         location.hash = job.link({ view: "contexts", node });
       },
-      toggle: (row) => this.goThreads(this.canvas.threads?.toggled(job.address.threads, row)),
+      toggle: (row) => {
+        job.go({ threads: this.canvas.threads?.toggled(job.address.threads, row) }, true);
+      },
     });
   }
 
@@ -46,13 +48,6 @@ class TimelineView {
       "move, 0 shows the whole run. A click opens the call path. Above the cells stand the phases, " +
       "below them the iterations of a loop; clusters are log2(ranks + 1) high." +
       (this.canvas.threads ? " The triangles show the threads of a rank." : "")));
-  }
-
-  /** Goes to an address with other expanded threads; nothing folds all. */
-  private goThreads(threads: string | undefined): void {
-    const { threads: _, ...rest } = this.job.address;
-    this.job.address = rest;
-    this.job.go(threads === undefined ? {} : { threads }, true);
   }
 
   update(): void {
@@ -100,12 +95,6 @@ class TimelineView {
     return [Math.max(from - beside, begin_s), Math.min(to + beside, end_s)];
   }
 
-  private span(from: number, to: number): void {
-    const { iteration, ...rest } = this.job.address;
-    this.job.address = rest;
-    this.job.go({ from, to }, true);
-  }
-
   private showRuled(loop: number | null, ruled: Rulings | string | null): void {
     if (loop === null || ruled === null) {
       this.ruled.replaceChildren();
@@ -113,9 +102,7 @@ class TimelineView {
     }
     const { loops } = this.job.summary;
     const select = h("select", { "aria-label": "Loop with its iterations", onchange: () => {
-      const { iteration, ...rest } = this.job.address;
-      this.job.address = rest;
-      this.job.go({ loop: Number(select.value) });
+      this.job.go({ loop: Number(select.value), iteration: undefined });
     } }, loops.map((one, index) => h("option", { value: index, selected: index === loop },
       endOf(one.path))));
     const said = typeof ruled === "string" ? ruled : saidOf(loops[loop]!, ruled);
@@ -132,10 +119,8 @@ class TimelineView {
       type: "button", "aria-pressed": String(pressed), onclick: click,
     }, name);
     const select = h("select", { "aria-label": "Loss to highlight", onchange: () => {
-      const { loss, node, ...rest } = job.address;
-      const chosen = select.value === "" ? {} : { loss: Number(select.value) };
-      job.address = rest;
-      job.go(chosen);
+      const loss = select.value === "" ? undefined : Number(select.value);
+      job.go({ loss, node: undefined });
     } }, h("option", { value: "" }, "highlight no loss"), job.summary.losses.map((loss, index) => {
       return h("option", { value: index, selected: index === job.address.loss },
         `loss ${index + 1}: ${lossName(loss)}`);
@@ -162,7 +147,7 @@ class TimelineView {
     return h("button", {
       type: "button", class: "all-threads", title: "Show the threads of all ranks below them",
       "aria-pressed": String(threads.areAll(threads.expanded(job.address.threads))),
-      onclick: () => this.goThreads(threads.allToggled(job.address.threads)),
+      onclick: () => job.go({ threads: threads.allToggled(job.address.threads) }, true),
     }, "Threads");
   }
 

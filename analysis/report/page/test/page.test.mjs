@@ -169,6 +169,15 @@ test("the search shows matches and the paths to them, and nothing else", async (
   });
 });
 
+test("closing all contexts removes the chosen one and the search from the address", async () => {
+  await on(jobs.generated, "#contexts?node=1&search=module1&sort=calls", async (page) => {
+    await page.getByText("Close all").click();
+    assert.equal(await page.evaluate(() => location.hash), "#contexts?sort=calls");
+    assert.equal(await page.inputValue("#search"), "");
+    assert.equal(await page.locator(".details").isVisible(), false);
+  });
+});
+
 test("recursion counts once in the callers and flat views, and sums of maxima are bounds", async () => {
   const summary = invented({ ranks: 4, contexts: 1, losses: 0 });
   const name = (text) => ({ ...summary.tree.frames[0], function: text });
