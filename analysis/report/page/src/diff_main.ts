@@ -13,9 +13,11 @@ async function start(): Promise<void> {
   const app = document.getElementById("app")!;
   try {
     const comparison = await readComparison();
-    show(app, comparison);
+    // One button for all times that the page is drawn: it listens to the system's theme.
+    const theme = themeButton();
+    show(app, comparison, theme);
     // Charts take their colours from the theme.
-    document.addEventListener("themechange", () => show(app, comparison));
+    document.addEventListener("themechange", () => show(app, comparison, theme));
     document.addEventListener("keydown", shortcut);
     document.documentElement.dataset.ready = "1";
   } catch (error) {
@@ -25,7 +27,7 @@ async function start(): Promise<void> {
   }
 }
 
-function show(app: HTMLElement, comparison: Comparison): void {
+function show(app: HTMLElement, comparison: Comparison, theme: HTMLElement): void {
   const sections: [string, string, Child][] = [
     ["verdict", "Verdict", verdictSection(comparison)],
     ["differences", "Differences", differencesSection(comparison)],
@@ -36,16 +38,16 @@ function show(app: HTMLElement, comparison: Comparison): void {
   ];
   const shown = sections.filter(([, , content]) => content);
   document.title = `${programs(comparison)}: Plimsoll`;
-  const theme = document.activeElement?.classList.contains("theme");
+  const hasFocus = document.activeElement === theme;
   app.replaceChildren(
-    header(comparison, shown.map(([id, title], index) => {
+    header(comparison, theme, shown.map(([id, title], index) => {
       return h("a", { href: `#${id}`, title: `Key ${index + 1}` }, title);
     })),
     h("main", {}, shown.map(([id, title, content]) => {
       return h("section", { id, "aria-label": title, tabindex: "-1" }, content);
     })),
   );
-  if (theme) app.querySelector<HTMLElement>(".theme")?.focus();
+  if (hasFocus) theme.focus();
 }
 
 function programs({ setups }: Comparison): string {
@@ -57,7 +59,7 @@ const EXPECTED = {
   strong: "strong scaling", weak: "weak scaling", same: "equal time", work: "a given amount of work",
 };
 
-function header(comparison: Comparison, links: HTMLElement[]): HTMLElement {
+function header(comparison: Comparison, theme: HTMLElement, links: HTMLElement[]): HTMLElement {
   const { setups, expectation } = comparison;
   const runs = setups.reduce((sum, { runs }) => sum + runs.length, 0);
   const ranks = [...new Set(setups.map((setup) => setup.ranks))].join(", ");
@@ -66,7 +68,7 @@ function header(comparison: Comparison, links: HTMLElement[]): HTMLElement {
       h("h1", {}, programs(comparison)),
       h("p", {}, `${runs} runs on ${ranks} ranks \u00b7 ${EXPECTED[expectation.kind]} expected ` +
         `(${expectation.reason})`),
-      themeButton(),
+      theme,
     ),
     h("nav", { "aria-label": "Sections" }, links),
   );

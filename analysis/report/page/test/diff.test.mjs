@@ -195,6 +195,20 @@ test("two versions: differences against the noise, and names are text", async ()
   });
 });
 
+test("a change of the system's theme draws the page once", async () => {
+  await on(strong, async (page) => {
+    await page.click(".theme");
+    await page.click(".theme");
+    await page.evaluate(() => {
+      window.changes = 0;
+      document.addEventListener("themechange", () => (window.changes += 1));
+    });
+    await page.emulateMedia({ colorScheme: "dark" });
+    await page.waitForFunction(() => window.changes > 0);
+    assert.equal(await page.evaluate(() => window.changes), 1);
+  });
+});
+
 test("light and dark, and paper", async () => {
   await on(strong, themesAndPaper);
 });
