@@ -62,6 +62,15 @@ export function numbersFrom(loop: Loop, first: number): string {
   return first === last ? String(first) : `${first}-${last}`;
 }
 
+/**
+ * Iterations of an execution: the calls of the loop's region where they are proven, else all that
+ * were told apart; the rejected ones are too short to be described.
+ */
+export function iterationsOf({ iterations }: Loop): number {
+  const { accepted, rejected, calls_seen, exact } = iterations;
+  return Math.max(exact && calls_seen !== null ? calls_seen : accepted + rejected, 1);
+}
+
 /** Executions of the loop on each of its ranks, on average. */
 export function executionsPerRank(loop: Loop): number {
   return loop.executions / Math.max(size(loop.ranks), 1);

@@ -2,7 +2,9 @@
 
 import { type Child, h, table } from "./dom";
 import { capital, count, counted, endOf, numbersIn, percent, ranks, seconds } from "./format";
-import { executionsPerRank, firstIterations, numbersFrom, stride, wanted } from "./iterations";
+import {
+  executionsPerRank, firstIterations, iterationsOf, numbersFrom, stride, wanted,
+} from "./iterations";
 import type { Job } from "./job";
 import { type Series, chart, palette } from "./series_chart";
 import type { Loop } from "./summary";
@@ -27,11 +29,12 @@ export function showLoops(job: Job, place: HTMLElement): void {
 
 function one(job: Job, at: number): Child[] {
   const loop = job.summary.loops[at]!;
-  const { durations_s, iterations, clusters } = loop;
+  const { durations_s, iterations, clusters, mean_duration_s } = loop;
+  const number = iterationsOf(loop);
   const bound = iterations.exact ? "" : "at least ";
   const parts: Child[] = [
-    h("p", {}, `${capital(endOf(loop.path))}: ${bound}${counted(iterations.accepted, "iteration")}` +
-      executed(loop) +
+    h("p", {}, `${capital(endOf(loop.path))}: ${bound}${counted(number, "iteration")}` +
+      executed(loop) + `, ${seconds(mean_duration_s / number)} each on average` +
       `, ${percent(loop.fraction)} of the run, on ${ranks(loop.ranks, job.summary.run.ranks)}.`),
     h("p", { class: "links" },
       h("a", { href: job.link({ view: "contexts", node: loop.node }) }, "Its call path"),
@@ -96,7 +99,7 @@ function durations(loop: Loop): HTMLElement {
     yText: seconds,
     xTitle: stride(loop) > 1 ? `iteration (means of ${stride(loop)})` : "iteration",
     series,
-    levels: [{ y: mean, label: `mean ${seconds(mean)}` }],
+    levels: [{ y: mean, label: `mean of these ${seconds(mean)}` }],
     tip: (at, index) => {
       const numbers = numbersFrom(loop, series[at]!.x[index]!);
       return `${words(numbers)}: ${seconds(series[at]!.y[index])}, ${series[at]!.name}`;
@@ -133,7 +136,7 @@ function list(job: Job, chosen: number): HTMLElement {
   const rows = loops.map((loop, index) => [
     h("a", { href: job.link({ view: "loops", loop: index }),
       "aria-current": index === chosen ? "true" : null }, endOf(loop.path)),
-    (loop.iterations.exact ? "" : "\u2265\u00a0") + count(loop.iterations.accepted),
+    (loop.iterations.exact ? "" : "\u2265\u00a0") + count(iterationsOf(loop)),
     count(loop.executions), seconds(loop.mean_duration_s), percent(loop.fraction),
     String(loop.clusters.length), ranks(loop.ranks, job.summary.run.ranks),
   ]);

@@ -386,6 +386,26 @@ test("begins that nobody saw are added up from durations", async () => {
   });
 });
 
+test("a loop has as many iterations as in the text", async () => {
+  const summary = await recorded("imbalance");
+  summary.loops = summary.loops.slice(0, 1);
+  const [loop] = summary.loops;
+  Object.assign(loop, { mean_duration_s: 0.75, executions: 1 });
+  for (const [calls_seen, exact, number, mean] of [
+    [30, true, "30", "25.0.ms"], [null, true, "25", "30.0.ms"], [30, false, "25", "30.0.ms"],
+  ]) {
+    loop.iterations = { accepted: 20, rejected: 5, calls_seen, exact };
+    const job = await made(space.directory, `counted-${calls_seen}-${exact}`, summary);
+    await on(job, "#loops?loop=0", async (page) => {
+      const said = await page.locator("#view p").first().textContent();
+      assert.match(said, new RegExp(`${exact ? ": " : "at least "}${number}.iterations`));
+      assert.match(said, new RegExp(`, ${mean} each on average`));
+      const listed = await page.locator("#view table").last().locator("tbody tr").first().textContent();
+      assert.match(listed, new RegExp(number));
+    });
+  }
+});
+
 test("iterations that are not told apart keep the numbers of the others", async () => {
   const summary = await recorded("imbalance");
   const [loop] = summary.loops;
