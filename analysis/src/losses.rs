@@ -1,13 +1,14 @@
 //! Scalability losses: their size, their symptoms and their causes (PPoPP20, 5.3 and Table 2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_collector::profile::{ContextTree, NodeId};
 
-use crate::canonical::{Step, path};
+use crate::canonical::{Step, Threads, path};
 use crate::communication::{communication, left_ns, merge_by_source, residual_ns};
 use crate::finding::{Finding, Scope, cause_time, half_query};
 use crate::imbalance::{Cause, PhaseImbalance, shared_functions};
+use crate::job_totals::JobTotals;
 use crate::labelling::ContextClass;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::mpmd::{self, Groups};
@@ -127,9 +128,11 @@ pub fn losses(
         let slow = slow.findings(totals, imbalances).into_iter();
         findings.extend(slow.filter(|finding| finding.seconds > min_loss.seconds));
     }
-    let delay = delay.and_then(|delay| remaining(delay, slow_places, totals));
-    let teams_s = of_teams_s(totals, &findings);
-    let delay = delay.map(|delay| beside_teams(delay, totals, teams_s));
+    let slow_work_ns = slow_places.map_or(0.0, |slow| slow.mean_work_ns(totals));
+    let delay = delay
+        .and_then(|delay| remaining(delay, slow_places, totals))
+        .and_then(|delay| outside_calls(delay, totals, owners, &findings))
+        .map(|delay| beside_others(delay, totals, slow_work_ns, &findings));
     findings.extend(delay.filter(|delay| delay.seconds > period_s(totals)));
     findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.phase.cmp(&b.phase)));
     findings
@@ -141,16 +144,43 @@ fn remaining(delay: Finding, slow_places: Option<&SlowPlaces>, totals: &Totals) 
     let Some(slow) = slow_places else { return Some(delay) };
     let explained_ns = slow.mean_delay_ns(ranks);
     let left_ns = totals.job.run_delay.mean(ranks) - explained_ns;
-    let is_much = left_ns > MIN_RUN_DELAY_FRACTION * totals.job.elapsed_ns as f64;
-    (explained_ns == 0.0 || is_much).then(|| Finding { seconds: left_ns / NS_PER_S, ..delay })
+    (explained_ns == 0.0 || is_much(&totals.job, left_ns))
+        .then(|| Finding { seconds: left_ns / NS_PER_S, ..delay })
 }
 
-/// Returns the loss by waiting for a core without the part that teams of threads lose already: a
-/// thread that waits for its team may wait for a core of another thread.
-fn beside_teams(delay: Finding, totals: &Totals, teams_s: f64) -> Finding {
+/// Returns the loss by waiting for a core outside of the calls on files and locks that other losses
+/// have in full; `None` if it is too small.
+fn outside_calls(
+    delay: Finding,
+    totals: &Totals,
+    owners: &Owners,
+    findings: &[Finding],
+) -> Option<Finding> {
+    let calls = findings.iter().flat_map(|it| it.also_in.iter().chain([&it.symptom]));
+    let lost: BTreeSet<NodeId> = calls.copied().collect();
+    let is_inside = |node: NodeId| {
+        totals.tree.threads[node as usize] == Threads::Main
+            && owners.resource[node as usize].is_some_and(|call| lost.contains(&call))
+    };
+    let nodes = totals.nodes.iter().zip(0..).filter(|(_, node)| is_inside(*node));
+    let inside_ns: u64 = nodes.map(|(node, _)| node.run_delay_ns).sum();
+    let inside_ns = inside_ns as f64 / f64::from(totals.job.ranks.len().max(1));
+    let seconds = delay.seconds - inside_ns / NS_PER_S;
+    (inside_ns == 0.0 || is_much(&totals.job, seconds * NS_PER_S))
+        .then_some(Finding { seconds, ..delay })
+}
+
+/// Returns the loss by waiting for a core, at most as long as the run lasts beside work and other
+/// losses: a thread that waits for its team may wait for a core of another thread.
+fn beside_others(
+    delay: Finding,
+    totals: &Totals,
+    slow_work_ns: f64,
+    findings: &[Finding],
+) -> Finding {
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
-    let work_s = totals.job.useful_on_core.mean(totals.job.ranks.len()) / NS_PER_S - teams_s;
-    let left_s = (elapsed_s - work_s.max(0.0) - teams_s).max(0.0);
+    let lost_s: f64 = findings.iter().map(|finding| finding.seconds).sum();
+    let left_s = elapsed_s - lost_s - left_work_s(totals, slow_work_ns, findings);
     Finding { seconds: delay.seconds.min(left_s), ..delay }
 }
 
@@ -195,16 +225,25 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
 /// run is shorter than its work evenly spread over its ranks. `slow_work_ns` is the mean work that
 /// slow places add, in nanoseconds.
 pub fn projected_s(totals: &Totals, slow_work_ns: f64, findings: &[Finding]) -> f64 {
-    let ranks = totals.job.ranks.len();
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
     let lost_s: f64 = findings.iter().map(|finding| finding.seconds).sum();
-    // What teams lose is time of the communicating threads that counts as useful.
-    let useful_s = (totals.job.useful_on_core.mean(ranks) - slow_work_ns) / NS_PER_S;
-    let work_s = useful_s - of_teams_s(totals, findings);
+    let work_s = left_work_s(totals, slow_work_ns, findings);
     // Without all losses, the run is at least as short as without the largest one: other threads
     // may wait for locks while the communicating thread is useful.
     let largest_s = findings.iter().map(|finding| finding.seconds).fold(0.0, f64::max);
     (elapsed_s - lost_s).max(work_s.min(elapsed_s - largest_s)).max(0.0)
+}
+
+/// Returns the mean work of a rank without the losses, net of waiting for a core, in seconds.
+fn left_work_s(totals: &Totals, slow_work_ns: f64, findings: &[Finding]) -> f64 {
+    let ranks = totals.job.ranks.len();
+    let (useful_ns, on_core_ns) =
+        (totals.job.useful.mean(ranks), totals.job.useful_on_core.mean(ranks));
+    // What teams lose is time of the communicating threads that counts as useful, with waiting for
+    // a core.
+    let on_core = if useful_ns > 0.0 { on_core_ns / useful_ns } else { 1.0 };
+    let work_s = (on_core_ns - slow_work_ns) / NS_PER_S;
+    (work_s - on_core * of_teams_s(totals, findings)).max(0.0)
 }
 
 /// Returns the run time that losses in teams of threads cost, in seconds.
@@ -363,8 +402,7 @@ fn oversubscription(totals: &Totals) -> Option<Finding> {
     let job = &totals.job;
     let delay = &job.run_delay;
     let mean_ns = delay.mean(job.ranks.len());
-    let elapsed_ns = job.elapsed_ns as f64;
-    if !job.lacks_cores() && mean_ns <= MIN_RUN_DELAY_FRACTION * elapsed_ns {
+    if !is_much(job, mean_ns) {
         return None;
     }
     let (index, phase) = totals
@@ -378,6 +416,12 @@ fn oversubscription(totals: &Totals) -> Option<Finding> {
         waiting: half_query(Quantity::RunDelay, delay.max),
         ..Finding::new(LossKind::Oversubscription, *index, seconds, symptom)
     })
+}
+
+/// Returns whether a mean wait for a core is a loss.
+fn is_much(job: &JobTotals, delay_ns: f64) -> bool {
+    let fraction = if job.crowding() > 1.0 { MIN_SEVERITY } else { MIN_RUN_DELAY_FRACTION };
+    delay_ns > fraction * job.elapsed_ns as f64
 }
 
 /// Returns the context that waits longest for a core; of equals the first in the tree.

@@ -79,6 +79,27 @@ fn large_messages_are_a_loss_where_cores_are_short_but_free() {
     assert_eq!(found("main/solve"), [delay]);
 }
 
+/// Samples by wall clock see runnable threads also in file operations.
+#[test]
+fn file_operations_have_their_waiting_for_a_core_alone() {
+    const MIB: u64 = 1 << 20;
+    let found = |solve_delay_ms: u64| -> Vec<(LossKind, f64)> {
+        let mut subject = Subject::new(1);
+        subject.step(BARRIER, |_| {
+            let write = calling("main/save/write", 1000 * MS, 300, 300 * MIB);
+            vec![
+                Doing { run_delay_ns: 600 * MS, ..write },
+                delayed("main/solve", 1000 * MS, solve_delay_ms * MS),
+            ]
+        });
+        let summary = verdict(&subject);
+        summary.losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect()
+    };
+    let files = (LossKind::LargeIo, 1.0);
+    assert_eq!(found(90), [files], "90 ms of 2 s are few");
+    assert_eq!(found(400), [files, (LossKind::Oversubscription, 0.4)]);
+}
+
 #[test]
 fn waiting_for_a_core_with_cores_enough_counts_when_it_is_much() {
     let subject = |delay_ms: u64| {

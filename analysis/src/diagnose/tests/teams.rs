@@ -86,6 +86,24 @@ fn uneven_threads_and_serial_work_are_losses_of_their_own() {
     }
 }
 
+/// No second is in two losses: threads that wait for their team wait for cores, too.
+#[test]
+fn losses_in_teams_that_lack_cores_leave_their_work() {
+    let mut subject = Subject::new(4);
+    (subject.threads, subject.cores) = (4, vec![0, 1]);
+    subject.openmp = |_, contexts| region(100, [1000, 700, 1000], contexts);
+    subject.step(BARRIER, |_| {
+        let delayed =
+            |path, ms, delay_ms| Doing { run_delay_ns: delay_ms * MS, ..doing(path, ms * MS) };
+        vec![delayed(KERNEL, 600, 500), delayed(REGION, 400, 350)]
+    });
+    let summary = verdict(&subject);
+    let truth = [(LossKind::Oversubscription, 0.595), (LossKind::ThreadImbalance, 0.3)];
+    assert_eq!(losses(&summary), truth);
+    // 150 ms of work on a core, without the 30 % that uneven threads lose.
+    assert_eq!(rounded(summary.projection.elapsed_s), 0.105);
+}
+
 #[test]
 fn the_time_of_serial_work_includes_libraries_and_no_loops_with_work_of_their_own() {
     let openmp: OpenMp = |_, contexts| region(100, [1000, 1000, 1000], contexts);
