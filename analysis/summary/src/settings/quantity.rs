@@ -6,7 +6,8 @@ pub fn parse_duration_ns(text: &str) -> Option<u64> {
     parse(text, &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)])
 }
 
-/// Parses a size such as `64MiB` or `1.5GB` into bytes. A number without a unit is in bytes.
+/// Parses a size such as `64MiB` or `1.5GB` into bytes. Returns `None` for anything else,
+/// including a number without a unit.
 pub fn parse_size_bytes(text: &str) -> Option<u64> {
     const UNITS: &[(&str, f64)] = &[
         ("kib", 1024.0),
@@ -16,7 +17,6 @@ pub fn parse_size_bytes(text: &str) -> Option<u64> {
         ("mb", 1e6),
         ("gb", 1e9),
         ("b", 1.0),
-        ("", 1.0),
     ];
     parse(text, UNITS)
 }
@@ -76,8 +76,7 @@ mod tests {
         assert_eq!(parse_size_bytes("512 KB"), Some(512_000));
         assert_eq!(parse_size_bytes("8KiB"), Some(8192));
         assert_eq!(parse_size_bytes("2gb"), Some(2_000_000_000));
-        assert_eq!(parse_size_bytes("4096"), Some(4096));
-        for text in ["", "MiB", "64 M", "lots", "1e30", "nan"] {
+        for text in ["", "MiB", "64", "64 M", "lots", "1e30", "nan"] {
             assert_eq!(parse_size_bytes(text), None, "{text}");
         }
     }

@@ -71,6 +71,9 @@ fn an_unreadable_value_leaves_the_default_with_a_warning() {
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].contains(variable.expected), "{warnings:?}");
     }
+    let (settings, warnings) = read(&[("PLIMSOLL_MEMORY", "64")]);
+    assert_eq!(settings, Settings::default());
+    assert!(warnings[0].ends_with("; the default 64MiB is used."), "{warnings:?}");
     assert_eq!(
         read(&[("PLIMSOLL_PERIOD", "4")]).1,
         ["PLIMSOLL_PERIOD=4 cannot be read: expected a time from 100us to 10s with its unit \
