@@ -24,7 +24,7 @@ pub use settings_table::{
     LABELS, LIBRARY, MAX_PERIOD_NS, METRICS, MIN_MEMORY_BYTES, MIN_PERIOD_NS, PREFIX, RANKS,
     ROOT_PID, State, TABLE, THREADS, TRACE, Variable,
 };
-pub use warning::Warning;
+pub use warning::{UnknownName, Warning};
 
 /// Clock of the samples, as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +193,7 @@ impl Settings {
     ) -> (Self, Vec<Warning>) {
         let mut settings = Self::default();
         let mut warnings = Vec::new();
+        let mut unknown: Vec<UnknownName> = Vec::new();
         let mut given: Vec<&'static str> = Vec::new();
         for (name, value) in environment {
             let name = name.to_string_lossy();
@@ -201,7 +202,7 @@ impl Settings {
             }
             let Some(variable) = TABLE.iter().find(|variable| variable.name == name) else {
                 let suggestion = closest(&name);
-                warnings.push(Warning::Unknown { name: name.into_owned(), suggestion });
+                unknown.push(UnknownName { name: name.into_owned(), suggestion });
                 continue;
             };
             if value.is_empty() || given.contains(&variable.name) {
@@ -209,6 +210,9 @@ impl Settings {
             }
             given.push(variable.name);
             warnings.extend(settings.take(variable, &value));
+        }
+        if !unknown.is_empty() {
+            warnings.push(Warning::Unknown { names: unknown });
         }
         warnings.extend(settings.reconcile(given.contains(&"PLIMSOLL_CLOCK")));
         (settings, warnings)

@@ -108,6 +108,23 @@ fn unknown_names_are_reported_with_a_suggestion() {
 }
 
 #[test]
+fn all_unknown_names_fit_on_one_line() {
+    let name = |number: usize| format!("PLIMSOLL_FROBNICATE_{number}");
+    let names: Vec<String> = (10..40).map(name).collect();
+    let mut variables: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "1")).collect();
+    variables.push(("PLIMSOLL_PERIDO", "1"));
+    let (_, warnings) = read(&variables);
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.starts_with("PLIMSOLL_FROBNICATE_10, PLIMSOLL_FROBNICATE_11, "), "{warning}");
+    let end = " and 23 more are unknown and ignored; `plimsoll run --help` lists all settings.";
+    assert!(warning.ends_with(end), "{warning}");
+    let (_, warnings) = read(&variables[29..]);
+    let both = "PLIMSOLL_FROBNICATE_39 and PLIMSOLL_PERIDO (did you mean PLIMSOLL_PERIOD?) are \
+                unknown and ignored; `plimsoll run --help` lists all settings.";
+    assert_eq!(warnings, [both]);
+}
+
+#[test]
 fn every_aggregation_of_threads_is_taken() {
     for (value, expected) in [
         ("sum", ThreadsChoice::Sum),

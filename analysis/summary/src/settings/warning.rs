@@ -5,15 +5,25 @@ use std::fmt;
 use super::settings_table::Variable;
 use crate::printable::excerpt;
 
+/// Maximum number of unknown names that are shown.
+const MAX_UNKNOWN: usize = 8;
+
+/// An unknown name with the prefix of settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnknownName {
+    /// The name.
+    pub name: String,
+    /// The most similar known name, if one is similar.
+    pub suggestion: Option<&'static str>,
+}
+
 /// A setting that is not in effect as the user wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
-    /// The name is unknown.
+    /// Names are unknown; one warning for all of them.
     Unknown {
-        /// The name.
-        name: String,
-        /// The most similar known name, if one is similar.
-        suggestion: Option<&'static str>,
+        /// The names, at least one.
+        names: Vec<UnknownName>,
     },
     /// The value cannot be parsed; the default is in effect.
     Unreadable {
@@ -47,15 +57,7 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { name, suggestion: Some(suggestion) } => {
-                let name = excerpt(name);
-                write!(formatter, "{name} is unknown and ignored; did you mean {suggestion}?")
-            }
-            Self::Unknown { name, suggestion: None } => write!(
-                formatter,
-                "{} is unknown and ignored; `plimsoll run --help` lists all settings.",
-                excerpt(name)
-            ),
+            Self::Unknown { names } => unknown(formatter, names),
             Self::Unreadable { variable, value } => {
                 let Variable { name, expected, default, .. } = variable;
                 let value = excerpt(value);
@@ -77,4 +79,29 @@ impl fmt::Display for Warning {
             }
         }
     }
+}
+
+fn unknown(formatter: &mut fmt::Formatter<'_>, names: &[UnknownName]) -> fmt::Result {
+    if let [UnknownName { name, suggestion: Some(suggestion) }] = names {
+        let name = excerpt(name);
+        return write!(formatter, "{name} is unknown and ignored; did you mean {suggestion}?");
+    }
+    let shown = names.iter().take(MAX_UNKNOWN).map(|UnknownName { name, suggestion }| {
+        let meant = suggestion.map(|it| format!(" (did you mean {it}?)")).unwrap_or_default();
+        format!("{}{meant}", excerpt(name))
+    });
+    let mut shown: Vec<String> = shown.collect();
+    let more = names.len() - shown.len();
+    if more > 0 {
+        shown.push(format!("{more} more"));
+    }
+    let last = shown.pop().unwrap_or_default();
+    let (first, are) = match shown.len() {
+        0 => (String::new(), "is"),
+        _ => (format!("{} and ", shown.join(", ")), "are"),
+    };
+    write!(
+        formatter,
+        "{first}{last} {are} unknown and ignored; `plimsoll run --help` lists all settings."
+    )
 }
