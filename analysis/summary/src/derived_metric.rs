@@ -56,6 +56,9 @@ impl DerivedMetric {
         let name = name.trim();
         let is_first = |it: char| it.is_ascii_alphabetic() || it == '_';
         let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        if name.is_empty() {
+            return Err((0, "the name before `=` is missing".into()));
+        }
         if !name.starts_with(is_first) || !name.chars().all(is_name) {
             return Err((0, format!("`{name}` is no name of letters, digits and _")));
         }
@@ -152,6 +155,8 @@ mod tests {
             let error = DerivedMetric::parse_list(list).expect_err(list);
             assert!(error.starts_with(&format!("character {at}: ")), "{list}: {error}");
         }
+        let error = DerivedMetric::parse_list(" = a").expect_err("no name");
+        assert_eq!(error, "character 1: the name before `=` is missing");
         assert!(DerivedMetric::parse_list(" ; ").unwrap().is_empty());
     }
 }
