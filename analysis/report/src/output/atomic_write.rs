@@ -67,7 +67,7 @@ pub fn claim_folder(target: &Target) -> Result<(Target, PathBuf), Error> {
     let failed = |path: &Path, source| Error::Write { path: path.into(), source };
     let directory = std::path::absolute(&target.directory)
         .map_err(|source| failed(&target.directory, source))?;
-    fs::create_dir_all(&directory).map_err(|source| failed(&directory, source))?;
+    create_directory(&directory)?;
     let stem = shortened(&target.stem);
     for number in 1..MAX_NUMBER {
         let stem = numbered(&stem, number);
@@ -83,6 +83,17 @@ pub fn claim_folder(target: &Target) -> Result<(Target, PathBuf), Error> {
         }
     }
     Err(failed(&directory.join(stem), io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Creates a directory with all directories around it, unless it exists.
+fn create_directory(directory: &Path) -> Result<(), Error> {
+    fs::create_dir_all(directory).map_err(|source| {
+        let source = match source.kind() {
+            io::ErrorKind::AlreadyExists => io::Error::other("it is no directory"),
+            _ => source,
+        };
+        Error::Write { path: directory.into(), source }
+    })
 }
 
 /// Returns whether there are reports of that name.
@@ -124,8 +135,7 @@ pub(super) fn write_with_fallback(
 
 pub(super) fn write_all(target: &Target, reports: &dyn Reports) -> Result<Vec<PathBuf>, Error> {
     let stem = shortened(&target.stem);
-    fs::create_dir_all(&target.directory)
-        .map_err(|source| Error::Write { path: target.directory.clone(), source })?;
+    create_directory(&target.directory)?;
     let mut drafts = Vec::new();
     for extension in reports.extensions() {
         let write = |to: &mut dyn Write| reports.write(extension, to);
@@ -270,7 +280,8 @@ mod tests {
         let written = write_reports(&third, &REPORTS).unwrap();
         assert_eq!(written.files[0], place.join("run-3.plimsoll.txt"));
         fs::write(directory.path().join("file"), "").unwrap();
-        assert!(claim_folder(&target(&directory.path().join("file"))).is_err());
+        let error = claim_folder(&target(&directory.path().join("file"))).unwrap_err().to_string();
+        assert!(error.ends_with("/file cannot be written: it is no directory."), "{error}");
     }
 
     #[test]
