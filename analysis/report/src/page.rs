@@ -19,8 +19,8 @@ impl Page {
     pub fn line(&mut self, text: &str) {
         let mut line = printable(text).replace(TIED, " ");
         if line.len() > self.width {
-            line.truncate(self.width - 3);
-            line.push_str("...");
+            line.truncate(words_in(&line, self.width.saturating_sub(4)));
+            line.push_str(" ...");
         }
         self.lines.push(line.trim_end().to_owned());
     }
@@ -43,7 +43,7 @@ impl Page {
         if lines.len() > most {
             lines.truncate(most);
             if let Some(last) = lines.last_mut() {
-                last.truncate(room.saturating_sub(4));
+                last.truncate(words_in(last, room.saturating_sub(4)));
                 last.push_str(" ...");
             }
         }
@@ -72,6 +72,16 @@ impl Page {
     pub fn text(&self, prefix: &str) -> String {
         self.lines.iter().map(|line| format!("{prefix}{line}\n")).collect()
     }
+}
+
+/// Returns the length of the longest beginning of an ASCII line that fits into `room` columns and
+/// ends with a word; `room` if the first word is longer.
+fn words_in(line: &str, room: usize) -> usize {
+    if line.len() <= room {
+        return line.len();
+    }
+    let end = line[..=room].rfind(' ').map_or(0, |end| line[..end].trim_end().len());
+    if end > 0 { end } else { room }
 }
 
 /// Replaces characters that a terminal must not interpret by `?`: names come from binaries,
@@ -118,5 +128,15 @@ mod tests {
         let lines: Vec<String> = page.text("").lines().map(str::to_owned).collect();
         assert_eq!(lines[0], format!("do  {}", "word ".repeat(19).trim_end()));
         assert!(lines[1].starts_with("    word") && lines[1].ends_with(" ..."), "{lines:?}");
+    }
+
+    #[test]
+    fn texts_are_cut_between_words() {
+        let mut page = Page::new(30);
+        page.line(&"words ".repeat(9));
+        page.paragraph("do ", &"words ".repeat(9), 1);
+        page.line(&"w".repeat(40));
+        let cut = "words words words words ...\ndo words words words words ...\n";
+        assert_eq!(page.text(""), format!("{cut}{} ...\n", "w".repeat(26)));
     }
 }
