@@ -30,7 +30,7 @@ pub fn brief(summary: &Summary, report: Option<&Path>, lines: usize) -> String {
     if summary.losses.is_empty() {
         page.paragraph("", &verdict(summary), 2);
         if !has_mpi(summary) && !summary.tree.nodes.is_empty() {
-            page.append(tree_text::view(&summary.tree, TREE_LINES));
+            page.append(tree_text::view(summary, TREE_LINES));
         }
     }
     for (index, loss) in summary.losses.iter().take(MAX_LOSSES).enumerate() {

@@ -55,7 +55,7 @@ pub fn text(summary: &Summary) -> String {
     } else if !summary.tree.nodes.is_empty() {
         page.line("");
         let lines = if has_mpi(summary) { TREE_LINES } else { TEXT_LINES };
-        page.append(tree_text::view(&summary.tree, lines.min(room.saturating_sub(page.len()))));
+        page.append(tree_text::view(summary, lines.min(room.saturating_sub(page.len()))));
     }
     page.truncate(room);
     page.line("");

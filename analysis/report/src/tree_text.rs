@@ -1,9 +1,10 @@
 //! The calling-context tree: hot paths with their times.
 
+use super::WIDTH;
 use super::page::Page;
 use super::region_lines::table;
 use super::sentence::words;
-use super::{WIDTH, text::headline};
+use super::text::{has_mpi, headline};
 use plimsoll_summary::phrase::{frame, frame_with_place};
 use plimsoll_summary::{Estimate, FrameKind, Label, Metric, Summary, Tree, TreeNode};
 
@@ -20,7 +21,7 @@ pub fn tree(summary: &Summary) -> String {
     let mut page = Page::new(WIDTH);
     page.paragraph("", &headline(summary), 2);
     page.line("");
-    page.append(view(&summary.tree, usize::MAX));
+    page.append(view(summary, usize::MAX));
     let regions = table(summary);
     if !regions.is_empty() {
         page.line("");
@@ -30,7 +31,8 @@ pub fn tree(summary: &Summary) -> String {
 }
 
 /// Returns the hottest contexts, on at most `lines` lines with the heading.
-pub fn view(tree: &Tree, lines: usize) -> Page {
+pub fn view(summary: &Summary, lines: usize) -> Page {
+    let tree = &summary.tree;
     let total_s: f64 = roots(tree).map(time_s).sum();
     // The index of a parent is smaller and its time is not, so each context is preceded by its
     // callers.
@@ -49,13 +51,13 @@ pub fn view(tree: &Tree, lines: usize) -> Page {
     let (mut fits, mut most) = (lines.min(hottest.len()), hottest.len());
     while fits < most {
         let middle = (fits + most).div_ceil(2);
-        if draw(tree, &hottest[..middle], total_s).len() <= lines {
+        if draw(summary, &hottest[..middle], total_s).len() <= lines {
             fits = middle;
         } else {
             most = middle - 1;
         }
     }
-    let mut page = draw(tree, &hottest[..fits], total_s);
+    let mut page = draw(summary, &hottest[..fits], total_s);
     page.truncate(lines);
     page
 }
@@ -65,7 +67,8 @@ fn roots(tree: &Tree) -> impl Iterator<Item = &TreeNode> {
 }
 
 /// Draws these contexts, which must be sorted by falling time and include all their callers.
-fn draw(tree: &Tree, shown: &[usize], total_s: f64) -> Page {
+fn draw(summary: &Summary, shown: &[usize], total_s: f64) -> Page {
+    let tree = &summary.tree;
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); tree.nodes.len()];
     let mut open: Vec<(usize, usize)> = Vec::new();
     for &index in shown {
@@ -78,6 +81,9 @@ fn draw(tree: &Tree, shown: &[usize], total_s: f64) -> Page {
     let is_estimated = tree.nodes.iter().any(|node| node.inclusive.estimate.is_some());
     page.line(match is_estimated {
         true => "   seconds    +- %       %  calling context (estimated mean over all ranks)",
+        false if !has_mpi(summary) => {
+            "   seconds       %  calling context (with all that it calls)"
+        }
         false => "   seconds       %  calling context (mean over ranks, with all that it calls)",
     });
     // The stack ends with the next context to draw. An explicit stack, because trees can be deeper
