@@ -125,14 +125,17 @@ pub fn verdict(summary: &Summary) -> String {
     let Some(first) = summary.losses.first() else {
         return if summary.tree.nodes.is_empty() {
             "Nothing can be said: the run ended before the first sample was taken.".into()
+        } else if summary.is_too_short() {
+            let period_s = summary.run.period_us.asked * 1e-6;
+            let least_s = summary.threshold("min_run_periods").unwrap_or_default() * period_s;
+            format!(
+                "Too short a run to find losses in: with a sample every {}, let it last {} or \
+                 more.",
+                seconds(period_s),
+                seconds(least_s)
+            )
         } else if !has_mpi(summary) {
             "Without MPI there are no ranks to compare; this is where the time went.".into()
-        } else if summary.is_too_short() {
-            let period = seconds(summary.run.period_us.asked * 1e-6);
-            format!(
-                "Too short a run to find losses in: with a sample every {period}, let it last a \
-                 second or more."
-            )
         } else if summary.computes_little() {
             format!(
                 "No single loss costs more than {}, but the ranks compute little of it: see where \

@@ -46,6 +46,23 @@ fn a_run_with_a_missing_part_is_not_reported_as_failed() {
 }
 
 #[test]
+fn a_short_run_says_how_long_one_must_be() {
+    for (mut summary, period_us) in [
+        (summaries::balanced(), 1e7),
+        (summaries::without_mpi(), 1e7),
+        (summaries::balanced(), 4e3),
+    ] {
+        summary.losses.clear();
+        summary.thresholds.insert("min_run_periods".into(), 25.0);
+        (summary.run.period_us.asked, summary.run.elapsed_s) = (period_us, 20.0 * period_us * 1e-6);
+        let text = text(&summary);
+        let least = if period_us == 1e7 { "250.0 s" } else { "0.10 s" };
+        let words = format!("let it last {least} or more.");
+        assert!(text.replace('\n', " ").contains(&words), "{text}");
+    }
+}
+
+#[test]
 fn a_report_says_how_many_ranks_of_the_job_were_measured() {
     let mut summary = summaries::balanced();
     let of = |summary: &Summary| text(summary).lines().next().map(str::to_owned);

@@ -51,12 +51,13 @@ function gist(summary: Summary): string {
     return `${seconds(all)} of ${elapsed} (${part}) go ${one}.`;
   }
   if (collection.samples === 0 && collection.mpi_calls === 0) return "Nothing can be said: the run ended before the first sample.";
+  const least = (summary.thresholds?.min_run_periods ?? 25) * 1e-6 * run.period_us.asked;
+  if (run.elapsed_s < least) {
+    return `The run of ${elapsed} is too short to find losses in; let it last ${seconds(least)} or more.`;
+  }
   if (run.mpi.abi === "none") {
     return `The program ran for ${elapsed} without MPI: there are no ranks to compare. ` +
       "The view Contexts shows where the time went.";
-  }
-  if (run.elapsed_s < 25e-6 * run.period_us.asked) {
-    return `The run of ${elapsed} is too short to find losses in; let it last a second or more.`;
   }
   const { parallel } = summary.efficiency;
   if (parallel !== null && parallel < (summary.thresholds?.min_efficiency ?? 0)) {
