@@ -422,16 +422,23 @@ fn measured(summary: &Summary) -> String {
     let collection = &summary.collection;
     let (sampling_s, collecting_s) = (collection.sampling_cpu_s, collection.collector_cpu_s);
     let available_s = summary.run.elapsed_s * f64::from(summary.run.ranks.max(1));
+    // The collector of a run that was killed, or still runs, has not said what it took.
+    let (least, collecting) = match collecting_s > 0.0 {
+        true => ("", format!("{} collecting", seconds(collecting_s))),
+        false => ("at least ", "collecting unknown".into()),
+    };
     let part = match summary.is_too_short() {
-        false => format!("{:.2} % of CPU time", 100.0 * (sampling_s + collecting_s) / available_s),
+        false => {
+            let percent = 100.0 * (sampling_s + collecting_s) / available_s;
+            format!("{least}{percent:.2} % of CPU time")
+        }
         true => "not to be compared with so short a run".into(),
     };
     let lost = if collection.lost == 0 { "none".into() } else { count(collection.lost) };
     let mut sentence = format!(
-        "{}, {lost} lost; overhead {part} ({} sampling, {} collecting)",
+        "{}, {lost} lost; overhead {part} ({} sampling, {collecting})",
         counted(collection.samples, "sample"),
-        seconds(sampling_s),
-        seconds(collecting_s)
+        seconds(sampling_s)
     );
     if let Some(finalize_s) = collection.finalize_s {
         sentence.push_str(&format!("; {} for the analysis at the end", seconds(finalize_s)));

@@ -63,6 +63,15 @@ fn a_short_run_says_how_long_one_must_be() {
 }
 
 #[test]
+fn unknown_cost_of_collecting_is_not_zero() {
+    let mut summary = summaries::balanced();
+    summary.collection.collector_cpu_s = 0.0;
+    let text = text(&summary);
+    assert!(text.replace('\n', " ").contains("collecting unknown"), "{text}");
+    assert!(!text.contains(" 0 s collecting"), "{text}");
+}
+
+#[test]
 fn a_report_says_how_many_ranks_of_the_job_were_measured() {
     let mut summary = summaries::balanced();
     let of = |summary: &Summary| text(summary).lines().next().map(str::to_owned);

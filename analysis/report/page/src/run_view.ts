@@ -56,7 +56,7 @@ function measurement({ run, collection, timeline, per_rank }: Summary): HTMLElem
       `${count(marks.planted)} planted, ${count(marks.hit)} met, ${count(marks.stale)} stale`],
     ["MPI calls", count(collection.mpi_calls)],
     ["CPU time of sampling", seconds(collection.sampling_cpu_s)],
-    ["CPU time of collecting", seconds(collection.collector_cpu_s)],
+    ["CPU time of collecting", seconds(collection.collector_cpu_s || null)],
     ["Analysis at the end", seconds(collection.finalize_s)],
     ["Memory per rank", bytes(collection.memory_bytes)],
     ["Records", bytes(collection.record_bytes)],

@@ -140,6 +140,8 @@ function quality(job: Job): Child[] {
   const { run, collection } = job.summary;
   const records = collection.samples + collection.lost;
   const cpu = collection.sampling_cpu_s + collection.collector_cpu_s;
+  // The collector of a run that was killed, or still runs, has not said what it took.
+  const isWhole = collection.collector_cpu_s > 0;
   const whole = run.elapsed_s * Math.max(run.threads, run.ranks, 1);
   const doubts: string[] = [];
   const perRank = collection.samples / Math.max(run.ranks, 1);
@@ -176,8 +178,9 @@ function quality(job: Job): Child[] {
       ["MPI calls", h("span", { "data-key": "collection.mpi_calls" },
         count(collection.mpi_calls))],
       ["Cost", whole > 0
-        ? `${percent(cpu / whole)} of CPU time (${seconds(collection.sampling_cpu_s)} sampling, ` +
-          `${seconds(collection.collector_cpu_s)} collecting)`
+        ? `${isWhole ? "" : "at least "}${percent(cpu / whole)} of CPU time ` +
+          `(${seconds(collection.sampling_cpu_s)} sampling, ` +
+          `${isWhole ? `${seconds(collection.collector_cpu_s)} collecting` : "collecting unknown"})`
         : seconds(cpu)],
       ["Analysis at the end", seconds(collection.finalize_s)],
       ["Memory per rank", bytes(collection.memory_bytes)],
