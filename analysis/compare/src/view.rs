@@ -1,7 +1,7 @@
 //! Views of a comparison: text for people, JSON for programs. Views compute nothing.
 
 use plimsoll_report::{Page, WIDTH};
-use plimsoll_summary::phrase::{TIED, fitted};
+use plimsoll_summary::phrase::{TIED, counted, fitted};
 
 use crate::comparison::{Change, Comparison, VerdictKind};
 use crate::diff_verdict::{percent, seconds, signed_percent};
@@ -44,17 +44,19 @@ fn head(page: &mut Page, comparison: &Comparison) {
     let mut programs: Vec<String> =
         comparison.setups.iter().map(|setup| program(&setup.executable)).collect();
     programs.dedup();
-    let mut ranks: Vec<String> =
-        comparison.setups.iter().map(|setup| setup.ranks.to_string()).collect();
+    let mut ranks: Vec<u32> = comparison.setups.iter().map(|setup| setup.ranks).collect();
     ranks.dedup();
+    let ranks = match ranks[..] {
+        [number] => counted(number.into(), "rank"),
+        _ => format!("{} ranks", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+    };
     let runs: usize = comparison.setups.iter().map(|setup| setup.runs.len()).sum();
     paragraph(
         page,
         "",
         &format!(
-            "{}: {runs} runs on {} ranks; {} expected ({})",
+            "{}: {runs} runs on {ranks}; {} expected ({})",
             programs.join(", "),
-            ranks.join(", "),
             comparison.expectation.kind.name(),
             comparison.expectation.reason
         ),
@@ -235,13 +237,15 @@ fn losses(page: &mut Page, comparison: &Comparison) {
 fn differences(page: &mut Page, comparison: &Comparison) {
     let Some(regression) = &comparison.regression else { return };
     page.line("");
-    page.line("Context                                   before        after    change     noise");
+    page.line(
+        "Context                                   before        after    change  std. error",
+    );
     let rows = std::iter::once(&regression.elapsed).chain(&regression.contexts);
     for row in rows.take(MAX_SHOWN + 1) {
         let name = short(&row.name, 36);
         let mark = if row.significant { "  differs" } else { "" };
         page.line(&format!(
-            "{name:<36} {:>12} {:>12} {:>9} {:>9}{mark}",
+            "{name:<36} {:>12} {:>12} {:>9} {:>11}{mark}",
             seconds(row.before_s),
             seconds(row.after_s),
             row.change.map_or_else(|| "new".to_owned(), signed_percent),

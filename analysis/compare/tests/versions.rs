@@ -139,6 +139,21 @@ fn changes_are_parts_of_the_time_of_all_threads() {
     assert!((regression.contexts[0].run_change - 0.01).abs() < 1e-9, "{regression:?}");
 }
 
+/// The verdict asks for several standard errors, so the column is not named noise.
+#[test]
+fn the_text_counts_ranks_and_names_the_standard_error() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let times = made(&mut random, 1.0);
+    let text = text(&compared(std::slice::from_ref(&times), std::slice::from_ref(&times)));
+    assert!(text.starts_with("versions: 2 runs on 2 ranks; "), "{text}");
+    let header = text.lines().find(|line| line.starts_with("Context ")).expect("a table");
+    assert!(header.ends_with("    change  std. error"), "{header}");
+    let alone = [0, 1].map(|argument| Experiment { ranks: 1, ..run(&times, argument) });
+    let comparison = compare(&alone, &Options::default()).expect("comparable");
+    let text = plimsoll_compare::text(&comparison);
+    assert!(text.starts_with("versions: 2 runs on 1 rank; "), "{text}");
+}
+
 #[test]
 fn equal_versions_on_a_quiet_machine_raise_no_alarm() {
     let mut random = fastrand::Rng::with_seed(1);

@@ -21,7 +21,7 @@ export function differencesSection({ regression, verdict }: Comparison): Child {
   return h("div", { class: "panel" }, h("h2", {}, "Differences"),
     verdict.sentences.length > 0 && h("ol", {}, verdict.sentences.map((it) => h("li", {}, it))),
     table(`Per rank; noise from ${noise}`,
-      ["", "Before", "After", "Change", "Of the run", "Noise", "Chance", ""],
+      ["", "Before", "After", "Change", "Of the run", "Standard error", "Chance", ""],
       [regression.elapsed, ...regression.contexts].map(row)));
 }
 
