@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::{ExportError, RankRows};
 use plimsoll_summary::Label;
+use plimsoll_summary::phrase::counted;
 use plimsoll_summary::ranks::RankSet;
 use plimsoll_summary::{Frame, FrameKind, Summary, TreeNode};
 
@@ -140,7 +141,7 @@ impl<'a> CallForest<'a> {
     pub fn title(&self) -> String {
         let run = &self.summary.run;
         let name = Path::new(&run.executable).file_name().unwrap_or_default().to_string_lossy();
-        format!("{name}, {} ranks", run.ranks)
+        format!("{name}, {}", counted(run.ranks.into(), "rank"))
     }
 
     /// Returns the frames of a node's path, outermost first: indices into the frames.

@@ -140,6 +140,16 @@ fn what_the_side_file_leaves_out_is_filled_up_and_roots_stay_exact() {
 }
 
 #[test]
+fn a_single_rank_is_one_in_the_title() {
+    let mut run = run(4, 400);
+    for (ranks, end) in [(4, ", 4 ranks"), (1, ", 1 rank")] {
+        run.summary.run.ranks = ranks;
+        let forest = CallForest::new(&run.summary, None, &LaneChoice::Automatic).unwrap();
+        assert!(forest.title().ends_with(end), "{}", forest.title());
+    }
+}
+
+#[test]
 fn many_ranks_are_shown_by_their_representatives() {
     let run = run(100, 400);
     let rows = rank_rows(&run, |_| true);
