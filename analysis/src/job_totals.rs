@@ -118,6 +118,8 @@ pub struct Counts {
     /// Part of `collector_cpu_ns` for functions, loops and lines, and the part of that after the
     /// run, in nanoseconds.
     pub structure_cpu_ns: (u64, u64),
+    /// Longest time in which a rank had paused the measurement, in nanoseconds.
+    pub paused_ns: u64,
     /// Number of functions without structure because they were not looked up by the deadline:
     /// maximum over ranks, since ranks have functions in common.
     pub late_functions: u64,
@@ -293,6 +295,7 @@ impl Counts {
             sampling_cpu_ns: counts.sampling_cpu_ns,
             collector_cpu_ns: input.cost.collector_cpu_ns,
             structure_cpu_ns: input.cost.structure_cpu_ns,
+            paused_ns: counts.paused_ns,
             late_functions: counts.late_functions,
             late_samples: counts.late_samples,
             spool_bytes: input.cost.spool_bytes,
@@ -320,6 +323,7 @@ impl Counts {
         self.collector_cpu_ns += other.collector_cpu_ns;
         self.structure_cpu_ns.0 += other.structure_cpu_ns.0;
         self.structure_cpu_ns.1 += other.structure_cpu_ns.1;
+        self.paused_ns = self.paused_ns.max(other.paused_ns);
         self.late_functions = self.late_functions.max(other.late_functions);
         self.late_samples += other.late_samples;
         self.spool_bytes += other.spool_bytes;

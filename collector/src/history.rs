@@ -473,6 +473,7 @@ impl History {
                 unsampled_threads: info.unsampled_threads,
                 unseen_threads: info.unseen_threads,
                 unfollowed: info.unfollowed | self.temporal_trees.unfollowed,
+                paused_ns: rate.ns(self.phases.paused()),
                 stepped_aside: info.stepped_aside,
                 failed: info.failed,
                 lost: self.counts.lost.saturating_add(self.unread),

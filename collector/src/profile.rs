@@ -405,6 +405,9 @@ pub struct CollectionCounts {
     /// Synchronisations that were not followed: bits of [`plimsoll_wire::sync_id::unfollowed`].
     #[serde(default)]
     pub unfollowed: u32,
+    /// Time in which the application had paused the measurement, in nanoseconds; in no other value.
+    #[serde(default)]
+    pub paused_ns: u64,
     /// Set if the application took over the sampling signal.
     pub stepped_aside: bool,
     /// Set if code of this library failed in the process: the measurement is not to be trusted.

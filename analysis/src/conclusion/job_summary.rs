@@ -199,6 +199,7 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
             "The ranks did not see the same synchronisations: the whole run is one phase.".into(),
         ),
     }
+    notes.extend(paused(totals));
     for (reason, ranks) in &totals.left_out {
         notes.push(format!("The profile of rank {ranks} {reason} and was left out."));
     }
@@ -240,6 +241,18 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     notes
 }
 
+/// Returns the note that the program paused the measurement.
+fn paused(totals: &JobTotals) -> Option<String> {
+    let paused_ns = totals.counts.paused_ns;
+    (paused_ns > 0).then(|| {
+        format!(
+            "The program paused the measurement (MPI_Pcontrol) for {:.2} s: the run time and all \
+             other durations leave that time out, the times of a phase's begin do not.",
+            paused_ns as f64 / NS_PER_S
+        )
+    })
+}
+
 /// Minimum ratio of the period found to the period asked for at which samples are called rare.
 const MIN_RARE_RATIO: f64 = 1.5;
 /// Minimum number of samples from which the period is taken.
@@ -272,6 +285,18 @@ mod tests {
         totals.counts.pruned = 8886;
         let note = pruned(&totals).unwrap();
         assert!(note.contains("8886 stacks (11 % of the samples)"), "{note}");
+    }
+
+    #[test]
+    fn paused_time_is_noted() {
+        let mut totals = JobTotals::default();
+        assert_eq!(paused(&totals), None);
+        for paused_ns in [2_500_000_000, 1_000_000_000] {
+            let counts = Counts { paused_ns, ..Counts::default() };
+            totals.combine(JobTotals { counts, ..JobTotals::default() });
+        }
+        let note = paused(&totals).unwrap();
+        assert!(note.contains("(MPI_Pcontrol) for 2.50 s"), "{note}");
     }
 
     #[test]

@@ -199,6 +199,7 @@ fn collect(threads: usize, steps: &[(usize, Step)], limits: Limits) -> [ProcessP
     let clip = |stamp: u64| stamp.clamp(begin, end);
     let excluded: u64 = paused.iter().map(|(from, to)| clip(*to) - clip(*from)).sum();
     assert_eq!(profile.elapsed_ns, (end - begin - excluded) * STAMP_NS);
+    assert_eq!(profile.collection.paused_ns, excluded * STAMP_NS);
     assert_eq!(profile.collection.lost, 0);
     let successor = Collector::new(Options::default());
     let key = subject.attach(&successor).unwrap();
