@@ -47,7 +47,9 @@ pub fn files(
         let mean_ns: f64 = calls.iter().map(|(_, time)| time.time.mean(ranks)).sum();
         // Several calls may be slowest on different ranks: the sum is an upper bound for one rank.
         let max_ns: u64 = calls.iter().map(|(_, time)| time.time.max).sum();
-        if max_ns as f64 > MAX_IO_IMBALANCE * mean_ns && ranks > 1 {
+        // With few ranks, even the time of one rank alone is no large multiple of the mean.
+        let max_imbalance = MAX_IO_IMBALANCE.min(f64::midpoint(1.0, ranks.into()));
+        if max_ns as f64 > max_imbalance * mean_ns && ranks > 1 {
             return None;
         }
         let time_ns = mean_ns * f64::from(ranks);

@@ -95,7 +95,7 @@ pub const MIN_FURTHER_SYMPTOM_FRACTION: f64 = 0.05;
 /// Minimum part of all work that a function holds for partners to be late in it.
 pub const MIN_PARTNER_WORK_FRACTION: f64 = 0.1;
 /// Maximum time of the slowest rank in files, as a multiple of the mean: beyond it the time is
-/// uneven work of few ranks.
+/// uneven work of few ranks. Among two ranks half-way between even and alone, 1.5.
 pub const MAX_IO_IMBALANCE: f64 = 2.0;
 /// Minimum wait for a lock of the communicating threads, as a fraction of the other threads' wait.
 pub const MIN_LOCK_WAIT_FRACTION: f64 = 0.1;

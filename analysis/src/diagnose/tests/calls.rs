@@ -133,6 +133,12 @@ fn files_are_a_loss_where_all_ranks_have_them() {
         _ => vec![],
     }));
     assert_eq!(kinds(&summary), [(LossKind::Serialization, rounded(0.0375 * 10.0))]);
+    // The same on one of two ranks.
+    let summary = verdict(&ten_steps(2, |rank| match rank {
+        0 => vec![calling("main/checkpoint/write", 50 * MS, 2, 60 * MIB)],
+        _ => vec![doing("main/solve", MS)],
+    }));
+    assert!(kinds(&summary).iter().all(|(kind, _)| *kind != LossKind::LargeIo));
     // Many small writes.
     let summary = verdict(&beside_work(|_| {
         vec![calling("main/checkpoint/loop/write", 50 * MS, 5000, 5000 * 16)]
