@@ -184,7 +184,11 @@ impl Job {
 fn trouble(outcome: &SpoolOutcome) -> Option<String> {
     let SpoolOutcome { halvings, lost, trouble, .. } = outcome;
     match trouble {
-        Some(trouble) => Some(format!("{trouble} ({lost} records are not in it)")),
+        // The trouble may be a whole sentence.
+        Some(trouble) => {
+            let trouble = trouble.trim_end_matches('.');
+            Some(format!("{trouble} ({lost} records are not in it)"))
+        }
         None if *halvings > 0 => Some(format!(
             "to stay within its bound it keeps one in {} of the later samples; raise \
              PLIMSOLL_MEMORY or lengthen PLIMSOLL_PERIOD",
