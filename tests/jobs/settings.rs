@@ -41,6 +41,9 @@ fn ranks_that_are_not_there_are_named() {
     let message = only_message(&job, "PLIMSOLL_RANKS");
     assert!(message.contains("none of the 2 ranks"), "{message}");
     assert!(job.files().is_empty(), "{}", job.transcript());
+    let entries = fs::read_dir(job.directory()).expect("the job's directory");
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    assert!(!names.any(|name| name.to_string_lossy().ends_with(".plimsoll.d")));
 }
 
 #[test]

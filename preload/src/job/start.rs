@@ -121,8 +121,11 @@ impl Job {
         if speaks && !(0..size).any(|rank| self.settings.ranks.contains(rank)) {
             let chosen = self.settings.in_effect().remove(RANKS).unwrap_or_default();
             log::warn(&format!(
-                "{RANKS}={chosen} is none of the {size} ranks: nothing is measured"
+                "{RANKS}={chosen} is none of the {size} ranks: nothing is measured. Ranks count \
+                 from 0."
             ));
+            // Claimed before it was known that no rank has a profile.
+            self.forget_empty_folder();
         }
         let side = MpiSide {
             library: library.clone(),
