@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clocks::Alignment;
 use crate::rank::Rank;
+use crate::thresholds::MAX_SIMULTANEOUS_FRACTION;
 
 /// Maximum number of ends that a process holds.
 const MAX_ENDS: usize = 1 << 14;
@@ -244,9 +245,26 @@ impl Call {
             true => Lateness::LateReceiver,
             false => Lateness::LateSender,
         };
-        let is_last = self.late.is_none_or(|late| until_ns > late.until_ns);
+        let late = Late { partner: other.rank, until_ns, kind };
+        let is_last = self.late.is_none_or(|known| self.ends_wait(late, known, error_ns));
         if until_ns > self.entered_ns && is_last {
-            self.late = Some(Late { partner: other.rank, until_ns, kind });
+            self.late = Some(late);
+        }
+    }
+
+    /// Returns whether the call waited for `late` rather than for `other`. A receive always needs
+    /// its sender, but a send of few bytes does not need its receiver: of a send and a receive
+    /// begun at nearly the same time, the call waited for the send.
+    fn ends_wait(&self, late: Late, other: Late, error_ns: i64) -> bool {
+        let is_much_later = |receiver: Late, sender: Late| {
+            let late_ns = (receiver.until_ns - self.entered_ns) as f64;
+            let nearly_ns = error_ns.max((MAX_SIMULTANEOUS_FRACTION * late_ns) as i64);
+            receiver.until_ns - sender.until_ns > nearly_ns
+        };
+        match (late.kind, other.kind) {
+            (Lateness::LateReceiver, Lateness::LateSender) => is_much_later(late, other),
+            (Lateness::LateSender, Lateness::LateReceiver) => !is_much_later(other, late),
+            _ => late.until_ns > other.until_ns,
         }
     }
 
@@ -314,6 +332,24 @@ mod tests {
         ]);
         assert_eq!(found.len(), 3);
         assert_eq!(late(&found, 1), Some((2, 85, Lateness::LateSender)));
+    }
+
+    #[test]
+    fn a_partner_that_begins_to_send_and_to_receive_together_is_a_late_sender() {
+        // Rank 0 exchanges messages with rank 1 and waits for both; rank 1 sends at 1000 ns.
+        let found = |received_ns: i64| {
+            let found = calls(vec![
+                end(0, 1, true, 3, [5, 10, 1200]),
+                end(0, 1, false, 3, [5, 10, 1200]),
+                end(1, 0, true, 3, [1000, 1250, 1260]),
+                end(1, 0, false, 3, [received_ns, 1250, 1260]),
+            ]);
+            late(&found, 0)
+        };
+        for received_ns in [990, 1000, 1020] {
+            assert_eq!(found(received_ns), Some((1, 1000, Lateness::LateSender)), "{received_ns}");
+        }
+        assert_eq!(found(1150), Some((1, 1150, Lateness::LateReceiver)));
     }
 
     #[test]

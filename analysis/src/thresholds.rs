@@ -163,6 +163,9 @@ pub const MIN_GROUP_EXCESS_OF_MEAN: f64 = 0.1;
 /// Minimum fraction of the waiting in which the sender (or the receiver) is late for the loss to be
 /// of that pattern.
 pub const MIN_PATTERN_FRACTION: f64 = 0.5;
+/// Maximum time between the begins of a partner's receive and send, as a fraction of the wait for
+/// them, for both to have begun together: the partner is then a late sender.
+pub const MAX_SIMULTANEOUS_FRACTION: f64 = 0.05;
 /// Minimum fraction of the waiting for late partners that must be followed to its origin wait by
 /// wait; otherwise the origin is derived from the sums over the run.
 pub const MIN_FOLLOWED_FRACTION: f64 = 0.5;
@@ -289,6 +292,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_group_excess_of_run", MIN_GROUP_EXCESS_OF_RUN),
         ("min_group_excess_of_mean", MIN_GROUP_EXCESS_OF_MEAN),
         ("min_pattern_fraction", MIN_PATTERN_FRACTION),
+        ("max_simultaneous_fraction", MAX_SIMULTANEOUS_FRACTION),
         ("min_followed_fraction", MIN_FOLLOWED_FRACTION),
         ("min_slow_factor", MIN_SLOW_FACTOR),
         ("max_factor_deviation", MAX_FACTOR_DEVIATION),
