@@ -400,7 +400,12 @@ fn when_of(
         false => it.sum_ns as f64,
     });
     let lost: Vec<f64> = lost.collect();
-    when(&lost, window_s, totals.job.elapsed_ns as f64 / NS_PER_S)
+    // While ranks wait because of uneven work, others work. Other losses are compared by time.
+    let reference = match is_uneven {
+        true => timeline_totals.useful_ns(),
+        false => vec![1.0; lost.len()],
+    };
+    when(&lost, &reference, window_s, totals.job.elapsed_ns as f64 / NS_PER_S)
 }
 
 /// Returns the number of the phase that a loss is in.

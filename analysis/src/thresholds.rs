@@ -71,10 +71,14 @@ pub const MIN_SYMPTOM_FRACTION: f64 = 0.1;
 pub const CONFINED_SHARE: f64 = 0.85;
 /// Maximum length of that part, as a fraction of the run.
 pub const MAX_CONFINED_FRACTION: f64 = 1.0 / 3.0;
+/// Maximum length of the part of the run that holds nearly all of a loss, as a fraction of the run,
+/// if the loss is confined to that part.
+pub const MAX_SPAN_FRACTION: f64 = 0.8;
 /// Minimum loss in the last third of its time, as a multiple of the loss in the first third, if the
-/// loss grows.
+/// loss grows; losses due to uneven work are compared per useful time.
 pub const MIN_GROWTH_FACTOR: f64 = 2.0;
-/// Minimum loss in each third of its time, as a fraction of the largest, if the loss is steady.
+/// Minimum loss in each third of its time, as a fraction of the largest, if the loss is steady;
+/// compared as above.
 pub const MIN_STEADY_FRACTION: f64 = 0.5;
 
 // Communication, files and locks (PPoPP20, 5.3.2)
@@ -264,6 +268,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_symptom_fraction", MIN_SYMPTOM_FRACTION),
         ("confined_share", CONFINED_SHARE),
         ("max_confined_fraction", MAX_CONFINED_FRACTION),
+        ("max_span_fraction", MAX_SPAN_FRACTION),
         ("min_growth_factor", MIN_GROWTH_FACTOR),
         ("min_steady_fraction", MIN_STEADY_FRACTION),
         ("long_call_ns", LONG_CALL_NS as f64),

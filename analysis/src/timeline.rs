@@ -201,6 +201,11 @@ impl TimelineTotals {
         self.windows.iter().zip(0..).map(window).collect()
     }
 
+    /// Returns the useful time of all ranks by window, in nanoseconds.
+    pub fn useful_ns(&self) -> Vec<f64> {
+        self.windows.iter().map(|useful| useful.sum_ns as f64).collect()
+    }
+
     /// Returns the time of the ranks in a symptom of the plan by window, and the length of a window
     /// in seconds.
     pub fn in_symptom(&self, plan: &Plan, symptom: NodeId) -> Option<(&[InSymptom], f64)> {

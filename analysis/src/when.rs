@@ -3,7 +3,8 @@
 use plimsoll_summary::{When, WhenKind};
 
 use crate::thresholds::{
-    CONFINED_SHARE, MAX_CONFINED_FRACTION, MIN_GROWTH_FACTOR, MIN_STEADY_FRACTION,
+    CONFINED_SHARE, MAX_CONFINED_FRACTION, MAX_SPAN_FRACTION, MIN_GROWTH_FACTOR,
+    MIN_STEADY_FRACTION,
 };
 
 /// Minimum number of windows in a run.
@@ -12,9 +13,10 @@ const MIN_WINDOWS: usize = 9;
 const TRIMMED_FRACTION: f64 = 0.01;
 
 /// Returns when a loss happens. `lost` has the time of the loss in each window of `window_s`
-/// seconds of a run of `elapsed_s` seconds. `None` if the run has too few windows, or the loss
-/// follows none of the three patterns.
-pub fn when(lost: &[f64], window_s: f64, elapsed_s: f64) -> Option<When> {
+/// seconds of a run of `elapsed_s` seconds. `reference` has the time in each window that a steady
+/// loss is proportional to. `None` if the run has too few windows, or the loss follows none of the
+/// three patterns.
+pub fn when(lost: &[f64], reference: &[f64], window_s: f64, elapsed_s: f64) -> Option<When> {
     let all: f64 = lost.iter().sum();
     if lost.len() < MIN_WINDOWS || all <= 0.0 {
         return None;
@@ -34,14 +36,20 @@ pub fn when(lost: &[f64], window_s: f64, elapsed_s: f64) -> Option<When> {
     if third == 0 {
         return None;
     }
-    let sum = |range: std::ops::Range<usize>| lost[range].iter().sum::<f64>() / third as f64;
-    let (first, last) = (sum(begin..begin + third), sum(end - third..end));
-    let middle =
-        lost[begin + third..end - third].iter().sum::<f64>() / (end - begin - 2 * third) as f64;
+    // Steps that take longer and longer because of the loss fill their windows with the loss alike:
+    // per useful time the loss grows.
+    let rate = |begin: usize, end: usize| {
+        lost[begin..end].iter().sum::<f64>() / reference[begin..end].iter().sum::<f64>()
+    };
+    let first = rate(begin, begin + third);
+    let middle = rate(begin + third, end - third);
+    let last = rate(end - third, end);
     let least = first.min(middle).min(last);
     let most = first.max(middle).max(last);
     if last >= MIN_GROWTH_FACTOR * first && first <= middle && middle <= last {
         Some(range(WhenKind::Growing, begin, end))
+    } else if (end - begin) as f64 <= MAX_SPAN_FRACTION * lost.len() as f64 {
+        Some(range(WhenKind::Confined, begin, end))
     } else if least >= MIN_STEADY_FRACTION * most {
         Some(range(WhenKind::Steady, begin, end))
     } else {
@@ -83,7 +91,8 @@ mod tests {
     fn of(lost: impl Fn(usize) -> f64) -> Option<(WhenKind, f64, f64, f64)> {
         let lost: Vec<f64> = (0..100).map(lost).collect();
         let rounded = |share: f64| (share * 100.0).round() / 100.0;
-        when(&lost, 0.5, 49.8).map(|it| (it.kind, it.from_s, it.to_s, rounded(it.share)))
+        let when = when(&lost, &[1.0; 100], 0.5, 49.8);
+        when.map(|it| (it.kind, it.from_s, it.to_s, rounded(it.share)))
     }
 
     #[test]
@@ -95,15 +104,33 @@ mod tests {
         let hiccup = |at| if (82..88).contains(&at) { 15.0 } else { 10.0 / 94.0 };
         assert_eq!(of(hiccup), Some((Confined, 41.0, 44.0, 0.9)));
         assert_eq!(of(|at| at as f64).map(|it| it.0), Some(Growing));
-        // The loss begins at a third of the run and is constant from then on.
+        // A third of the run is without the loss, which is constant in the rest.
         let late = |at| if at < 33 { 0.0 } else { 1.0 };
-        assert_eq!(of(late), Some((Steady, 16.5, 49.8, 1.0)));
+        assert_eq!(of(late), Some((Confined, 16.5, 49.8, 1.0)));
+        let early = |at| if at < 67 { 1.0 } else { 0.0 };
+        assert_eq!(of(early), Some((Confined, 0.0, 33.5, 1.0)));
+    }
+
+    #[test]
+    fn a_loss_that_makes_steps_longer_grows_though_it_fills_its_windows() {
+        // One of four ranks takes (10 + step / 2) ms, the others 10 ms.
+        let (mut lost, mut useful) = ([0.0; 100], [0.0; 100]);
+        let mut now_ms = 0.0;
+        for step in 0..80 {
+            let more_ms = f64::from(step) / 2.0;
+            let window = (now_ms / 24.0) as usize;
+            lost[window] += 3.0 * more_ms;
+            useful[window] += 40.0 + more_ms;
+            now_ms += 10.0 + more_ms;
+        }
+        let when = when(&lost, &useful, 0.024, 2.38);
+        assert_eq!(when.map(|it| it.kind), Some(WhenKind::Growing));
     }
 
     #[test]
     fn of_others_nothing_is_said() {
         assert_eq!(of(|at| 100.0 - at as f64), None);
         assert_eq!(of(|_| 0.0), None);
-        assert_eq!(when(&[1.0; 8], 1.0, 8.0), None);
+        assert_eq!(when(&[1.0; 8], &[1.0; 8], 1.0, 8.0), None);
     }
 }

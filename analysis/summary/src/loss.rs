@@ -165,7 +165,7 @@ pub enum WhenKind {
     Steady,
     /// The loss grows over the run.
     Growing,
-    /// Most of the loss lies in a short part of the run.
+    /// Most of the loss lies in a part of the run.
     Confined,
 }
 
