@@ -20,6 +20,8 @@ use crate::totals::Totals;
 
 /// Ranks with at least this fraction of the waiting are named individually, all others together.
 const NAMED_FRACTION: f64 = 0.1;
+/// Ranks that wait at least this fraction of the longest wait are said to wait.
+const WAITING_FRACTION: f64 = 0.5;
 /// Minimum fraction of a loss's waiting that must begin at the origin's ranks.
 const ORIGIN_FRACTION: f64 = 0.3;
 /// Ranks with at least this fraction of the largest rank's share begin a chain together.
@@ -119,9 +121,17 @@ fn pattern(lateness: &Lateness) -> Option<Pattern> {
     (lateness.late_receiver >= MIN_PATTERN_FRACTION).then_some(Pattern::LateReceiver)
 }
 
+/// Returns the ranks that the waiting ranks of a loss wait for. All ranks spend some time in the
+/// calls in which the loss shows; those that wait little are not said to wait.
 fn waits_for(waits: &Waits, axis: &MatrixAxis) -> Vec<WaitsFor> {
+    let mut by_waiter: BTreeMap<u32, f64> = BTreeMap::new();
+    for ((waiter, _), ns) in waits {
+        *by_waiter.entry(*waiter).or_default() += ns / f64::from(axis.ranks(*waiter).len().max(1));
+    }
+    let most_ns = by_waiter.values().copied().fold(0.0, f64::max);
+    let is_waiting = |waiter: &u32| by_waiter[waiter] >= WAITING_FRACTION * most_ns;
     let mut by_partner: BTreeMap<u32, f64> = BTreeMap::new();
-    for ((_, partner), ns) in waits {
+    for ((_, partner), ns) in waits.iter().filter(|((waiter, _), _)| is_waiting(waiter)) {
         *by_partner.entry(*partner).or_default() += ns;
     }
     let whole_ns: f64 = by_partner.values().sum();
@@ -294,6 +304,15 @@ mod tests {
         assert_eq!(late(0.52, 0.48), Some(Pattern::LateSender));
         assert_eq!(late(0.48, 0.52), Some(Pattern::LateReceiver));
         assert_eq!(late(0.48, 0.48), None);
+    }
+
+    #[test]
+    fn only_ranks_that_wait_long_are_said_to_wait() {
+        // Ranks 0 and 2 wait for their late partners, which wait a little for them.
+        let waits = Waits::from([((0, 1), 90.0), ((1, 0), 4.0), ((2, 3), 60.0), ((3, 2), 5.0)]);
+        let found = waits_for(&waits, &MatrixAxis::Ranks((0..4).collect()));
+        let found: Vec<_> = found.iter().map(|it| (it.ranks.as_str(), it.share)).collect();
+        assert_eq!(found, [("1", 0.6), ("3", 0.4)]);
     }
 
     #[test]

@@ -107,17 +107,18 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
 /// is known.
 pub fn waited_for(summary: &Summary, loss: &Loss) -> Option<String> {
     const NAMED: usize = 3;
+    const MIN_SHARE: f64 = 0.01;
     let of = summary.run.ranks;
-    let named: Vec<String> = loss
-        .waits_for
-        .iter()
+    let partners = loss.waits_for.iter().filter(|it| it.share >= MIN_SHARE);
+    let named: Vec<String> = partners
+        .clone()
         .take(NAMED)
         .map(|it| format!("{} ({})", ranks(&it.ranks, of), percent(it.share)))
         .collect();
     if named.is_empty() {
         return None;
     }
-    let more = if loss.waits_for.len() > NAMED { " and others" } else { "" };
+    let more = if partners.count() > NAMED { " and others" } else { "" };
     let reasons = reasons(loss).map_or_else(String::new, |reasons| format!(": {reasons}"));
     let waiting = waiting(&loss.waiting_ranks, of);
     Some(format!("{waiting} for {}{more}{reasons}", named.join(", ")))

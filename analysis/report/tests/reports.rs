@@ -7,7 +7,7 @@ use std::path::Path;
 
 use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
 use plimsoll_summary::{
-    Bicluster, Cause, Estimate, LossKind, RankGroup, Summary, WorkDifferenceKind,
+    Bicluster, Cause, Estimate, LossKind, RankGroup, Summary, WaitsFor, WorkDifferenceKind,
 };
 
 const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
@@ -115,6 +115,16 @@ fn advice_is_never_cut_off() {
     for report in [text(&summary), brief.replace("plimsoll: ", "")] {
         assert!(words(&report).contains(advice.trim()), "{report}");
     }
+}
+
+#[test]
+fn partners_with_a_tiny_share_of_the_waiting_are_not_named() {
+    let mut summary = summaries::imbalance();
+    let partner = |ranks: &str, share| WaitsFor { ranks: ranks.into(), share, seconds: share };
+    summary.losses[0].waits_for = vec![partner("12", 0.992), partner("3", 0.008)];
+    let text = text(&summary);
+    assert!(text.contains("wait for rank 12 (99 %)"), "{text}");
+    assert!(!text.contains("(0.8 %)"), "{text}");
 }
 
 #[test]
