@@ -174,6 +174,10 @@ fn large_message(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     )
 }
 
+/// Minimum time of the slowest rank in a call, as a multiple of the mean, at which advice names the
+/// ranks that take long.
+const MIN_UNEVEN_FACTOR: f64 = 1.5;
+
 fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     let much = match it.moved {
@@ -183,11 +187,31 @@ fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
             format!(", {} in all ranks, {} a second in each", bytes(moved), bytes(per_s as u64))
         }
     };
+    let (ranks, symptom) = (totals.job.ranks.len(), facts.finding.symptom);
+    let mean = seconds(it.time_s / f64::from(ranks));
+    let phase = totals.sums.phases.get(&facts.finding.phase);
+    // In a call that ends a phase, the slowest rank may only wait longest.
+    let call = phase.filter(|_| !it.is_ending).and_then(|phase| phase.wait(symptom));
+    let slowest =
+        call.filter(|call| call.time.max as f64 >= MIN_UNEVEN_FACTOR * call.time.mean(ranks));
+    let time = match slowest {
+        Some(_) if facts.waiting.is_empty() => format!("{mean} on each rank on average"),
+        Some(call) => {
+            let most = seconds(call.time.max as f64 / NS_PER_S);
+            format!("{mean} on each rank on average, {most} on {}", named(facts.waiting))
+        }
+        None => format!("{mean} on each rank"),
+    };
+    let call = name(totals, symptom);
+    let is_collective = ["_all", "_ordered"].iter().any(|it| call.contains(it));
+    let share = match call.contains("MPI_File") && is_collective {
+        true => "",
+        false => "let ranks share a file by collective calls of MPI-IO; ",
+    };
     format!(
-        "{} takes {} on each rank{much}. Read or write less, or less often; let ranks share a file \
-         by collective calls of MPI-IO; or leave it to a thread while the others compute.",
+        "{} takes {time}{much}. Read or write less, or less often; {share}or leave it to a thread \
+         while the others compute.",
         place_and_calls(totals, facts.finding, &it),
-        seconds(facts.finding.seconds),
     )
 }
 
@@ -210,6 +234,8 @@ struct Calls {
     moved: u64,
     /// Time in the calls, without the waiting for uneven work in a call that ends a phase.
     time_s: f64,
+    /// Whether one of the calls ends a phase.
+    is_ending: bool,
 }
 
 impl Calls {
@@ -238,7 +264,7 @@ impl Calls {
             let lost_s = if in_all { finding.seconds } else { finding.own_s() };
             time_s = time_s.min(lost_s * f64::from(totals.job.ranks.len()));
         }
-        Self { names: listed(&names), calls, moved, time_s }
+        Self { names: listed(&names), calls, moved, time_s, is_ending }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Losses to communication, files and locks, alone and in addition to uneven work.
 
 use super::*;
+use crate::phrase::TIED;
 use crate::synthetic_run::calling;
 
 pub fn kinds(summary: &Summary) -> Vec<(LossKind, f64)> {
@@ -147,6 +148,24 @@ fn files_are_a_loss_where_all_ranks_have_them() {
     assert_eq!(loss.kind, LossKind::FrequentCommunication);
     assert_eq!(causes(loss), [("main/checkpoint/loop".to_owned(), 0.5)]);
     assert!(loss.advice.contains("larger pieces"), "{}", loss.advice);
+}
+
+#[test]
+fn advice_on_files_has_the_mean_time_and_names_the_slow_rank() {
+    const MIB: u64 = 1 << 20;
+    let advice = |call: &'static str, ms: [u64; 4]| {
+        let summary =
+            verdict(&beside_work(|rank| vec![calling(call, ms[rank as usize] * MS, 4, 60 * MIB)]));
+        let mut losses = summary.losses.into_iter();
+        losses.find(|loss| loss.kind == LossKind::LargeIo).unwrap().advice.replace(TIED, " ")
+    };
+    let even = advice("main/dump/MPI_File_write_at", [30; 4]);
+    assert!(even.contains("takes 0.30 s on each rank, 2.3 GiB in all ranks"), "{even}");
+    assert!(even.contains("by collective calls of MPI-IO"), "{even}");
+    let uneven = advice("main/dump/MPI_File_write_at", [20, 80, 20, 20]);
+    assert!(uneven.contains("takes 0.35 s on each rank on average, 0.80 s on rank 1"), "{uneven}");
+    let collective = advice("main/dump/MPI_File_write_at_all", [30; 4]);
+    assert!(!collective.contains("by collective calls"), "{collective}");
 }
 
 #[test]
