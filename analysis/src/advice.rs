@@ -104,15 +104,15 @@ fn frequent(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     let each = seconds(it.time_s / it.calls.max(1) as f64);
+    let waiting = if it.lacks_waits { " without the waiting for uneven work" } else { "" };
     let often = format!(
-        "{} makes {} calls of {} in all ranks, {each} each",
+        "{} makes {} calls of {} in all ranks, {each} each{waiting}",
         place(totals, facts.finding),
         count(it.calls),
         it.names,
     );
-    let polls = ["MPI_Test", "MPI_Iprobe", "MPI_Improbe", "MPI_Request_get_status"];
     let symptom = name(totals, facts.finding.symptom);
-    if polls.iter().any(|poll| symptom.trim_start_matches('P').starts_with(poll)) {
+    if is_one_of(symptom, &POLLS) {
         return format!(
             "{often}: it looks again and again whether something has come. Wait in a blocking call \
              (MPI_Wait, MPI_Waitany, MPI_Probe), or look less often and work in between."
@@ -120,6 +120,11 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     }
     if locks_window(symptom) {
         return format!("{often}: {LOCKED_WINDOW}");
+    }
+    if is_one_of(symptom, &CREATE_COMMUNICATORS) {
+        return format!(
+            "{often}. Create the communicator once, before the loop, and use it in each iteration."
+        );
     }
     if !symptom.contains("MPI_") || symptom.contains("MPI_File") {
         return format!(
@@ -133,11 +138,31 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     )
 }
 
+/// Calls that look whether something has come.
+const POLLS: [&str; 4] = ["MPI_Test", "MPI_Iprobe", "MPI_Improbe", "MPI_Request_get_status"];
+/// Calls that create communicators.
+const CREATE_COMMUNICATORS: [&str; 10] = [
+    "MPI_Comm_dup",
+    "MPI_Comm_idup",
+    "MPI_Comm_split",
+    "MPI_Comm_create",
+    "MPI_Cart_create",
+    "MPI_Cart_sub",
+    "MPI_Graph_create",
+    "MPI_Dist_graph_create",
+    "MPI_Intercomm_create",
+    "MPI_Intercomm_merge",
+];
+
+/// Returns whether a call is one of `calls` or a variant of one, such as `MPI_Testall`.
+fn is_one_of(call: &str, calls: &[&str]) -> bool {
+    calls.iter().any(|it| call.trim_start_matches('P').starts_with(it))
+}
+
 /// Returns whether a call may wait for the lock of a window (passive target communication).
 /// Libraries may acquire the lock as late as in the call that needs or releases it.
 fn locks_window(call: &str) -> bool {
-    let calls = ["MPI_Win_lock", "MPI_Win_unlock", "MPI_Win_flush"];
-    calls.iter().any(|it| call.trim_start_matches('P').starts_with(it))
+    is_one_of(call, &["MPI_Win_lock", "MPI_Win_unlock", "MPI_Win_flush"])
 }
 
 /// Explanation and advice for calls that [`locks_window`] is true for.
@@ -190,8 +215,8 @@ fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let (ranks, symptom) = (totals.job.ranks.len(), facts.finding.symptom);
     let mean = seconds(it.time_s / f64::from(ranks));
     let phase = totals.sums.phases.get(&facts.finding.phase);
-    // In a call that ends a phase, the slowest rank may only wait longest.
-    let call = phase.filter(|_| !it.is_ending).and_then(|phase| phase.wait(symptom));
+    // The slowest rank may only wait longest for uneven work.
+    let call = phase.filter(|_| !it.lacks_waits).and_then(|phase| phase.wait(symptom));
     let slowest =
         call.filter(|call| call.time.max as f64 >= MIN_UNEVEN_FACTOR * call.time.mean(ranks));
     let time = match slowest {
@@ -234,8 +259,8 @@ struct Calls {
     moved: u64,
     /// Time in the calls, without the waiting for uneven work in a call that ends a phase.
     time_s: f64,
-    /// Whether one of the calls ends a phase.
-    is_ending: bool,
+    /// Whether the calls have waited for uneven work besides.
+    lacks_waits: bool,
 }
 
 impl Calls {
@@ -259,12 +284,12 @@ impl Calls {
         let (calls, moved, ns) = of_phase.fold((0, 0, 0), |(calls, moved, ns), call| {
             (calls + call.calls, moved + call.moved, ns + call.time.sum)
         });
-        let mut time_s = ns as f64 / NS_PER_S;
-        if is_ending {
-            let lost_s = if in_all { finding.seconds } else { finding.own_s() };
-            time_s = time_s.min(lost_s * f64::from(totals.job.ranks.len()));
-        }
-        Self { names: listed(&names), calls, moved, time_s, is_ending }
+        let measured_s = ns as f64 / NS_PER_S;
+        let lost_s = if in_all { finding.seconds } else { finding.own_s() };
+        let lost_s = lost_s * f64::from(totals.job.ranks.len());
+        let lacks_waits = is_ending && lost_s < measured_s;
+        let time_s = if lacks_waits { lost_s } else { measured_s };
+        Self { names: listed(&names), calls, moved, time_s, lacks_waits }
     }
 }
 

@@ -169,6 +169,33 @@ fn advice_on_files_has_the_mean_time_and_names_the_slow_rank() {
 }
 
 #[test]
+fn communicators_created_in_a_loop_are_to_be_kept() {
+    let summary =
+        verdict(&beside_work(|_| vec![calling("main/loop/MPI_Comm_dup", 30 * MS, 900, 0)]));
+    let advice = &only_loss(&summary).advice;
+    assert!(advice.contains("Create the communicator once"), "{advice}");
+    assert!(!advice.contains("one message"), "{advice}");
+}
+
+#[test]
+fn calls_that_also_wait_for_uneven_work_are_told_without_that_time() {
+    // Two calls a step take 1 ms each; in the second one, ranks wait 4 ms for rank 3.
+    const CALL: &str = "main/loop/MPI_Allreduce";
+    let mut subject = Subject::new(4);
+    for _ in 0..20 {
+        subject.step(CALL, |rank| {
+            let work_ms = if rank == 3 { 12 } else { 8 };
+            vec![doing("main/loop/work", work_ms * MS), calling(CALL, 2 * MS, 1, 0)]
+        });
+    }
+    let summary = verdict(&subject);
+    let of_calls = |loss: &&Loss| loss.kind == LossKind::FrequentCommunication;
+    let advice = summary.losses.iter().find(of_calls).unwrap().advice.replace(TIED, " ");
+    let calls = "0.9 ms each without the waiting for uneven work";
+    assert!(advice.contains(calls), "{advice}");
+}
+
+#[test]
 fn threads_that_wait_for_locks_contend_for_them() {
     let mut subject =
         beside_work(|_| vec![calling("main/update/pthread_mutex_lock", 30 * MS, 9, 0)]);
