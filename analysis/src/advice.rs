@@ -383,7 +383,7 @@ fn slow_place(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 }
 
 /// Returns the ranks by their numbers: `rank 3`, `ranks 0-2`.
-fn named(set: &RankSet) -> String {
+pub fn named(set: &RankSet) -> String {
     phrase::ranks(&set.to_string(), u32::MAX)
 }
 

@@ -314,11 +314,11 @@ fn notes<'a>(summary: &'a Summary, begin: &str) -> Vec<&'a str> {
 #[ignore = "long: scripts/test --all"]
 fn what_is_not_followed_is_said() {
     needs!(Mpi::OpenMpi);
-    let said = "On rank 0-1 several threads took part in collectives";
+    let said = "On ranks 0-1 several threads took part in collectives";
     // The thread that called MPI_Init synchronises for as long as the other one has work.
     let elsewhere = run("elsewhere", Mpi::OpenMpi, 2, "sleep 40 10 2 multiple");
     assert_eq!(notes(elsewhere.summary(), said).len(), 1, "{}", elsewhere.text());
-    let many = "More than 64 threads of rank 0-1 lived at the same time";
+    let many = "More than 64 threads of ranks 0-1 lived at the same time";
     // The last of 200 threads works for 3 s, and most exist when the collector first polls them
     // all.
     for (threads, times) in [(60, 0), (200, 1)] {

@@ -35,7 +35,8 @@ fn rank_cluster(cluster: &RankCluster) -> String {
     }
 }
 
-/// Returns the clusters of threads that do not communicate; `None` if there is no such thread.
+/// Returns the clusters of all threads but one of each rank, the one with phases. Other threads may
+/// communicate too (MPI_THREAD_MULTIPLE). `None` if there is no other thread.
 pub fn thread_clusters(summary: &Summary) -> Option<String> {
     let clusters = &summary.thread_clusters;
     if clusters.is_empty() {
@@ -46,7 +47,7 @@ pub fn thread_clusters(summary: &Summary) -> Option<String> {
         0 => String::new(),
         more => format!("; and {more} more clusters"),
     };
-    Some(format!("not communicating: {}{more}.", named.join("; ")))
+    Some(format!("besides one thread of each rank: {}{more}.", named.join("; ")))
 }
 
 fn thread_cluster(cluster: &ThreadCluster) -> String {

@@ -300,6 +300,7 @@ fn regions_and_threads_have_their_lines() {
         "OpenMP threads work 72 % of the time without MPI: load balance 90 % x scheduling 100 % x \
          serialisation 80 %.",
         "smooth.c:12 in step: 40 x 75.0 s with 2 threads, idle 25 % (uneven 10 %).",
+        "Threads besides one thread of each rank: ",
         "computation of a thread: initial 100.0 s, slowest 60.0 s, fastest 10.0 s, rest 30.0 s.",
     ] {
         assert!(words.contains(line), "{line} is not in\n{report}");

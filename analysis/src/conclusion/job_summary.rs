@@ -6,7 +6,7 @@ use plimsoll_agent::marks::marks_disabled::MarksDisabled;
 use plimsoll_wire::sync_id::{MAX_SUBGROUPS, MAX_TEMPORAL_TREES, unfollowed};
 use plimsoll_wire::truncation::Truncation;
 
-use crate::advice::listed;
+use crate::advice::{listed, named};
 use crate::agreement::Matching;
 use crate::input::{FirstDeath, JobInfo};
 use crate::job_totals::{Counts, JobTotals};
@@ -59,7 +59,7 @@ fn incomplete(totals: &JobTotals, job: &JobInfo) -> Option<String> {
     let mut left_out = totals.left_out.values().cloned();
     let left_out = left_out.next().map(|first| left_out.fold(first, |all, more| all.union(&more)));
     let left_out = left_out.filter(|_| job.complete);
-    let left_out = left_out.map(|ranks| format!("the profile of rank {ranks} was left out"));
+    let left_out = left_out.map(|ranks| format!("the profile of {} was left out", named(&ranks)));
     job.incomplete.clone().or(left_out)
 }
 
@@ -104,7 +104,7 @@ fn marks(totals: &JobTotals) -> Marks {
     let reasons = totals.marks_off.iter().filter_map(|(number, ranks)| {
         let reason = MarksDisabled::from_number(*number)?;
         let everywhere = ranks.len() == totals.ranks.len();
-        Some(if everywhere { reason.to_string() } else { format!("{reason} (rank {ranks})") })
+        Some(if everywhere { reason.to_string() } else { format!("{reason} ({})", named(ranks)) })
     });
     let reasons: Vec<String> = reasons.collect();
     let off_reason = (!reasons.is_empty()).then(|| reasons.join("; "));
@@ -201,30 +201,31 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     }
     notes.extend(paused(totals));
     for (reason, ranks) in &totals.left_out {
-        notes.push(format!("The profile of rank {ranks} {reason} and was left out."));
+        notes.push(format!("The profile of {} {reason} and was left out.", named(ranks)));
     }
     notes.extend(late(totals));
     notes.extend(pruned(totals));
     for (trouble, ranks) in &totals.spool_troubles {
-        notes.push(format!("The spool of rank {ranks} is incomplete: {trouble}."));
+        notes.push(format!("The spool of {} is incomplete: {trouble}.", named(ranks)));
     }
     for (bit, ranks) in &totals.unfollowed {
+        let ranks = named(ranks);
         notes.push(match *bit {
             unfollowed::SUBGROUPS => format!(
-                "Rank {ranks} synchronised with more than {MAX_SUBGROUPS} different groups of \
-                 ranks: what is uneven within the later ones is not seen."
+                "On {ranks} more than {MAX_SUBGROUPS} different groups of ranks synchronised: what \
+                 is uneven within the later ones is not seen."
             ),
             unfollowed::OTHER_THREADS => format!(
-                "On rank {ranks} several threads took part in collectives: only those of one \
+                "On {ranks} several threads took part in collectives: only those of one \
                  thread end phases."
             ),
             unfollowed::DECLARED => format!(
-                "On rank {ranks} the end of a function that a rule declares to synchronise could \
+                "On {ranks} the end of a function that a rule declares to synchronise could \
                  not be measured, since return addresses must not be replaced there: such \
                  functions end no phases."
             ),
             _ => format!(
-                "More than {MAX_TEMPORAL_TREES} threads of rank {ranks} lived at the same time: \
+                "More than {MAX_TEMPORAL_TREES} threads of {ranks} lived at the same time: \
                  which of the later ones did alike is not known."
             ),
         });
@@ -233,9 +234,9 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     if !totals.stepped_aside.is_empty() {
         notes.push(format!(
             "The program or its runtime handles the sampling signal, SIGSTKFLT, itself, or a \
-             debugger stops at it, on rank {}: from then on no samples were taken there, \
+             debugger stops at it, on {}: from then on no samples were taken there, \
              only calls were measured.",
-            totals.stepped_aside
+            named(&totals.stepped_aside)
         ));
     }
     notes
@@ -276,6 +277,8 @@ fn few_samples(totals: &JobTotals) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranks::RankSet;
+    use crate::synthetic_run::job;
 
     #[test]
     fn many_stacks_without_inner_frames_are_noted() {
@@ -297,6 +300,19 @@ mod tests {
         }
         let note = paused(&totals).unwrap();
         assert!(note.contains("(MPI_Pcontrol) for 2.50 s"), "{note}");
+    }
+
+    #[test]
+    fn notes_name_one_rank_or_several() {
+        let note = |ranks: RankSet| {
+            let unfollowed = [(unfollowed::OTHER_THREADS, ranks)].into();
+            let totals = JobTotals { unfollowed, ..JobTotals::default() };
+            notes(&totals, &Matching::Phases, &job()).remove(0)
+        };
+        let one = note((2..3).collect());
+        assert!(one.starts_with("On rank 2 several threads"), "{one}");
+        let several = note((0..4).collect());
+        assert!(several.starts_with("On ranks 0-3 several threads"), "{several}");
     }
 
     #[test]
