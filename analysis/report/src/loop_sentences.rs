@@ -1,7 +1,8 @@
 //! Loops in sentences: number and duration of their iterations, and the clusters of iterations.
 
 use plimsoll_summary::phrase::{count, counted, end_of, percent, rank_count, seconds};
-use plimsoll_summary::{IterationCluster, Loop, Summary};
+use plimsoll_summary::ranks::RankSet;
+use plimsoll_summary::{Distinction, IterationCluster, Loop, Summary};
 
 /// Maximum number of loops that are shown.
 const MAX_LOOPS: usize = 2;
@@ -34,15 +35,13 @@ fn sentence(it: &Loop) -> String {
         seconds(each_s),
         percent(it.fraction)
     );
-    let mut clusters: Vec<&IterationCluster> = it.clusters.iter().collect();
+    let mut clusters = distinguishable(&it.clusters);
     if clusters.len() > 1 {
         let time_s = |cluster: &IterationCluster| cluster.mean_s * weight(cluster) as f64;
         clusters.sort_by(|a, b| time_s(b).total_cmp(&time_s(a)));
         let shown = clusters.iter().take(MAX_CLUSTERS);
         sentence.push_str("; ");
-        sentence.push_str(
-            &shown.map(|cluster| cluster_in_words(cluster)).collect::<Vec<_>>().join(", "),
-        );
+        sentence.push_str(&shown.map(cluster_in_words).collect::<Vec<_>>().join(", "));
         let rest = clusters.len().saturating_sub(MAX_CLUSTERS) as u64;
         if rest > 0 {
             sentence.push_str(&format!(", and {}", counted(rest, "smaller cluster")));
@@ -52,7 +51,35 @@ fn sentence(it: &Loop) -> String {
     sentence
 }
 
-/// Returns the number of iterations in a cluster; files of earlier versions have only the list.
+/// Joins clusters that read alike: with equal printed durations, and neither period nor distinction.
+fn distinguishable(clusters: &[IterationCluster]) -> Vec<IterationCluster> {
+    let is_plain = |it: &IterationCluster| it.period.is_none() && distinction(it).is_none();
+    let members = |it: &IterationCluster| it.iterations.parse::<RankSet>().ok();
+    let mut told: Vec<IterationCluster> = Vec::new();
+    for cluster in clusters {
+        let reads_alike = |it: &&mut IterationCluster| {
+            is_plain(it) && is_plain(cluster) && seconds(it.mean_s) == seconds(cluster.mean_s)
+        };
+        if let Some(alike) = told.iter_mut().find(reads_alike)
+            && let (Some(known), Some(more)) = (members(alike), members(cluster))
+        {
+            alike.weight = Some(weight(alike) + weight(cluster));
+            alike.iterations = known.union(&more).to_string();
+        } else {
+            told.push(cluster.clone());
+        }
+    }
+    told
+}
+
+/// Returns the context that distinguishes a cluster from the others; `None` if the others spend
+/// more time there.
+fn distinction(cluster: &IterationCluster) -> Option<&Distinction> {
+    cluster.distinction.as_ref().filter(|it| it.mean_s > it.others_s)
+}
+
+/// Returns how often iterations of a cluster were executed; files of earlier versions have only the
+/// list.
 fn weight(cluster: &IterationCluster) -> u64 {
     cluster.weight.unwrap_or_else(|| rank_count(&cluster.iterations))
 }
@@ -60,20 +87,21 @@ fn weight(cluster: &IterationCluster) -> u64 {
 /// Returns a cluster in words: duration, iterations, period, representative and distinction.
 fn cluster_in_words(cluster: &IterationCluster) -> String {
     let list = &cluster.iterations;
-    let members = match weight(cluster) {
+    let listed = rank_count(list);
+    let members = match listed {
         1 => format!("iteration {list}"),
         _ if list.len() <= MAX_LIST_CHARS => format!("iterations {list}"),
         number => counted(number, "iteration"),
     };
     let mut words = format!("{} in {members}", seconds(cluster.mean_s));
     let every = cluster.period.map(|period| format!("every {}", ordinal(period)));
-    let such_as = cluster.representative.filter(|_| weight(cluster) > 1);
+    let such_as = cluster.representative.filter(|_| listed > 1);
     let such_as = such_as.map(|number| format!("such as {number}"));
     let details: Vec<String> = every.into_iter().chain(such_as).collect();
     if !details.is_empty() {
         words.push_str(&format!(" ({})", details.join(", ")));
     }
-    if let Some(it) = cluster.distinction.as_ref().filter(|it| it.mean_s > it.others_s) {
+    if let Some(it) = distinction(cluster) {
         words.push_str(&format!(" with {} in {}", seconds(it.mean_s), end_of(&it.path)));
         match it.others_s > 0.0 {
             true => words.push_str(&format!(" (others: {})", seconds(it.others_s))),
@@ -97,7 +125,7 @@ fn ordinal(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_summary::{Distinction, Frame, FrameKind, Iterations};
+    use plimsoll_summary::{Frame, FrameKind, Iterations};
 
     use super::*;
 
@@ -135,13 +163,38 @@ mod tests {
         cluster.period = None;
         cluster.distinction = None;
         assert_eq!(words(&cluster), "30.0 ms in iterations 9-99:10 (such as 49)");
+        // In each of ten executions of the loop.
+        (cluster.iterations, cluster.weight) = ("7".into(), Some(10));
+        assert_eq!(words(&cluster), "30.0 ms in iteration 7");
         cluster.representative = None;
-        (cluster.iterations, cluster.weight) = ("7".into(), None);
+        cluster.weight = None;
         assert_eq!(words(&cluster), "30.0 ms in iteration 7");
         assert_eq!(
             [1, 2, 3, 11, 12, 21].map(ordinal),
             ["1st", "2nd", "3rd", "11th", "12th", "21st"]
         );
+    }
+
+    #[test]
+    fn clusters_that_read_alike_are_joined() {
+        let cluster = |iterations: &str, mean_s, weight, period| IterationCluster {
+            iterations: iterations.into(),
+            mean_s,
+            representative: Some(3),
+            weight: Some(weight),
+            period,
+            distinction: None,
+            slices: Vec::new(),
+            instance: None,
+        };
+        let told = distinguishable(&[
+            cluster("0,2-7", 0.02021, 14, None),
+            cluster("1", 0.0213, 2, None),
+            cluster("0-4", 0.02019, 5, None),
+            cluster("8,16", 0.0202, 2, Some(8)),
+        ]);
+        let told: Vec<_> = told.iter().map(|it| (it.iterations.as_str(), weight(it))).collect();
+        assert_eq!(told, [("0-7", 19), ("1", 2), ("8,16", 2)]);
     }
 
     #[test]
