@@ -7,7 +7,7 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 use crate::frame_classes::is_loop;
 use crate::instances::{Instance, Instances};
 use crate::owners::Owners;
-use crate::subgroup_intervals::{Excess, SubgroupLoss};
+use crate::subgroup_intervals::{Excess, SubgroupLosses, UnevenNode};
 use crate::thresholds::{
     EVENED_OUT_FACTOR, MIN_CAUSE_SHARE, MIN_INNER_FRACTION, MIN_PERIODS_PER_INSTANCE,
     MIN_SHARED_FRACTION, SUBGROUP_FACTOR,
@@ -45,6 +45,8 @@ pub struct PhaseImbalance {
     /// ([`crate::subgroup_intervals`]) shows, and the loss there, in nanoseconds. `None` without
     /// such a loss.
     pub in_parts: Option<(NodeId, f64)>,
+    /// Losses between subgroup synchronisations.
+    pub subgroup_losses: SubgroupLosses,
     /// Imbalance (imb_cause) of each context that is responsible for work.
     pub nodes: BTreeMap<NodeId, NodeImbalance>,
 }
@@ -54,8 +56,8 @@ pub struct PhaseImbalance {
 pub fn imbalances(sums: &PhaseSums, ranks: u32, period_ns: u64) -> BTreeMap<u64, PhaseImbalance> {
     let of_phase = |(index, phase): (&u64, &PhaseTotals)| {
         let whole = PhaseImbalance::new((*index, phase), &sums.instances, ranks, period_ns);
-        let subgroup_loss = sums.subgroup_intervals.of_phase(*index, ranks);
-        (*index, whole.with_subgroups(&subgroup_loss, phase.ends_in, ranks))
+        let subgroup_losses = sums.subgroup_intervals.of_phase(*index, ranks);
+        (*index, whole.with_subgroups(subgroup_losses, phase.ends_in, ranks))
     };
     sums.phases.iter().map(of_phase).collect()
 }
@@ -95,44 +97,57 @@ impl PhaseImbalance {
         // The wait time of single instances includes waiting for a core; that of the totals does
         // not.
         let even_ns = (even as f64 * per_kept).min(totals.even_ns);
-        Self { symptom_ns, work_ns, even_ns, ending_ns, in_parts: None, nodes }
+        Self { symptom_ns, work_ns, even_ns, ending_ns, nodes, ..totals }
     }
 
-    /// Sets `in_parts`. If the losses of the subgroup intervals exceed the uneven work of whole
-    /// instances by more than [`SUBGROUP_FACTOR`], also replaces `work_ns`, `ending_ns` and `nodes`
-    /// by those of the subgroup intervals: then a different rank of each subgroup is slow each
-    /// time, and the subgroup waits for it.
+    /// Sets `in_parts` and `subgroup_losses`. If the losses of the subgroup intervals exceed the
+    /// uneven work of whole instances by more than [`SUBGROUP_FACTOR`], also replaces `work_ns`,
+    /// `ending_ns` and `nodes` by those of the subgroup intervals: then a different rank of each
+    /// subgroup is slow each time, and the subgroup waits for it.
     fn with_subgroups(
         self,
-        subgroup_loss: &SubgroupLoss,
+        subgroup_losses: SubgroupLosses,
         ends_in: Option<NodeId>,
         ranks: u32,
     ) -> Self {
         let per_rank = 1.0 / f64::from(ranks);
-        let work_ns = subgroup_loss.lost() as f64 * per_rank;
-        let before = subgroup_loss.lost.iter().filter(|(node, _)| Some(**node) != ends_in);
-        let most = before.max_by_key(|(node, lost)| (**lost, std::cmp::Reverse(**node)));
-        let in_parts = most.map(|(node, lost)| (*node, *lost as f64 * per_rank));
+        let lost = |lost: u128| lost as f64 * per_rank;
+        let work_ns = lost(subgroup_losses.values().map(|loss| loss.lost).sum());
+        let before = subgroup_losses.iter().filter(|(node, _)| Some(**node) != ends_in);
+        let most = before.max_by_key(|(node, loss)| (loss.lost, std::cmp::Reverse(**node)));
+        let in_parts = most.map(|(node, loss)| (*node, lost(loss.lost)));
         if work_ns <= SUBGROUP_FACTOR * self.work_ns || in_parts.is_none() {
-            return Self { in_parts, ..self };
+            return Self { in_parts, subgroup_losses, ..self };
+        }
+        let mut in_all: BTreeMap<NodeId, UnevenNode> = BTreeMap::new();
+        for (node, uneven) in subgroup_losses.values().flat_map(|loss| &loss.nodes) {
+            in_all.entry(*node).or_default().combine(uneven);
         }
         let nodes = self.nodes.iter().map(|(node, whole)| {
-            let uneven = subgroup_loss.nodes.get(node).copied().unwrap_or_default();
+            let uneven = in_all.get(node).copied().unwrap_or_default();
             let imbalance = NodeImbalance {
                 inclusive_ns: uneven.inclusive.certain_or_total(per_rank, whole.inclusive_ns),
                 own_ns: uneven.own.certain_or_total(per_rank, whole.own_ns),
             };
             (*node, imbalance)
         });
-        let ending =
-            ends_in.and_then(|node| subgroup_loss.lost.get(&node)).copied().unwrap_or_default();
+        let ending = ends_in.and_then(|node| subgroup_losses.get(&node));
         Self {
             work_ns,
-            ending_ns: ending as f64 * per_rank,
+            ending_ns: ending.map_or(0.0, |loss| lost(loss.lost)),
             in_parts,
             nodes: nodes.collect(),
+            subgroup_losses,
             ..self
         }
+    }
+
+    /// Returns the imbalance of a cause in the subgroup intervals that end in `symptom`, beyond the
+    /// sampling error and as a sum over ranks, in nanoseconds.
+    pub fn in_subgroups_ns(&self, symptom: NodeId, cause: &Cause) -> u128 {
+        let loss = self.subgroup_losses.get(&symptom);
+        let uneven = loss.and_then(|loss| loss.nodes.get(&cause.node)).copied().unwrap_or_default();
+        if cause.own { uneven.own.certain } else { uneven.inclusive.certain }
     }
 
     /// Returns whether the causes add up to more than the total loss by uneven work. Such causes
@@ -248,6 +263,7 @@ fn totals_of(phase: &PhaseTotals, ranks: u32) -> PhaseImbalance {
         even_ns: time.min(ranks) as f64,
         ending_ns: symptom_ns.min(work_ns),
         in_parts: None,
+        subgroup_losses: SubgroupLosses::new(),
         nodes: nodes.collect(),
     }
 }

@@ -1,5 +1,6 @@
 //! Scalability losses: their size, their symptoms and their causes (PPoPP20, 5.3 and Table 2).
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_collector::profile::{ContextTree, NodeId};
@@ -189,7 +190,7 @@ fn beside_others(
 /// synchronisation and with the same first cause is counted with the recurring phase.
 fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
     let instances = |finding: &Finding| totals.sums.phases[&finding.phase].instances;
-    findings.sort_by_key(|finding| (std::cmp::Reverse(instances(finding)), finding.phase));
+    findings.sort_by_key(|finding| (Reverse(instances(finding)), finding.phase));
     let mut kept: Vec<Finding> = Vec::new();
     for finding in findings {
         let same = |other: &&mut Finding| {
@@ -280,18 +281,9 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     if imbalance.work_ns < MIN_FRACTION_OF_RESIDUAL * residual_ns(phase, imbalance, ranks) {
         return Vec::new();
     }
-    let finding = |ns: f64, symptom: NodeId, alone: bool| {
+    let finding = |ns: f64, symptom: NodeId| {
         let mut causes = causes_of(ns);
-        if !alone {
-            // Of several causes that are large enough, the one nearest in size to the loss is most
-            // likely its own.
-            let is_small = |cause: &Cause| cause.ns < MIN_OWN_CAUSE_FRACTION * ns;
-            let distance = |cause: &Cause| (cause.ns - ns).abs();
-            causes.sort_by(|a, b| {
-                let by_size = is_small(a).cmp(&is_small(b));
-                by_size.then(distance(a).total_cmp(&distance(b))).then(a.node.cmp(&b.node))
-            });
-        }
+        causes.sort_by_key(|cause| likelihood(scope, symptom, cause));
         // Causes that add up to more than the loss even each other out in part.
         let evened_out = imbalance.evened_out(&causes);
         let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
@@ -315,8 +307,19 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
         Some(before) => vec![(work_ns, before)],
         None => vec![(ending_ns, ending)],
     };
-    let alone = parts.len() == 1;
-    parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom, alone)).collect()
+    parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom)).collect()
+}
+
+/// Returns a key that is smaller for more likely causes of a loss that shows in `symptom`. Causes
+/// that make most of the wait there come first, causes with a slowest rank that waits there itself
+/// come last.
+fn likelihood(scope: &Scope<'_>, symptom: NodeId, cause: &Cause) -> (Reverse<u128>, bool) {
+    let Scope { phase, imbalance, ranks, .. } = *scope;
+    let own_ns = imbalance.in_subgroups_ns(symptom, cause);
+    let waited_ns = phase.wait(symptom).map_or(0.0, |wait| uneven_ns(wait, ranks));
+    let is_own = own_ns as f64 >= MIN_OWN_CAUSE_FRACTION * waited_ns * f64::from(ranks);
+    let (waits_ns, longest_ns) = phase.slowest_waits_ns(cause, symptom);
+    (Reverse(if is_own { own_ns } else { 0 }), waits_ns > 0 && waits_ns >= longest_ns.div_ceil(2))
 }
 
 /// Returns the call before the ending synchronisation in which ranks wait longest, and the mean
@@ -409,7 +412,7 @@ fn oversubscription(totals: &Totals) -> Option<Finding> {
         .sums
         .phases
         .iter()
-        .max_by_key(|(index, phase)| (phase.run_delay.sum, std::cmp::Reverse(**index)))?;
+        .max_by_key(|(index, phase)| (phase.run_delay.sum, Reverse(**index)))?;
     let symptom = most_delayed(phase)?;
     let seconds = mean_ns / NS_PER_S;
     Some(Finding {
@@ -427,6 +430,6 @@ fn is_much(job: &JobTotals, delay_ns: f64) -> bool {
 /// Returns the context that waits longest for a core; of equals the first in the tree.
 fn most_delayed(phase: &PhaseTotals) -> Option<NodeId> {
     let delayed = phase.nodes.iter().filter(|(_, node)| node.run_delay.sum > 0);
-    let most = delayed.max_by_key(|(id, node)| (node.run_delay.sum, std::cmp::Reverse(**id)))?;
+    let most = delayed.max_by_key(|(id, node)| (node.run_delay.sum, Reverse(**id)))?;
     Some(*most.0)
 }

@@ -73,15 +73,18 @@ pub struct UnevenNode {
     pub own: Excess,
 }
 
-/// Losses and imbalance in the subgroup intervals of a phase. Times are sums over ranks, in
-/// nanoseconds.
+/// Loss and imbalance in the subgroup intervals of a phase that end in one synchronisation. Times
+/// are sums over ranks, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubgroupLoss {
-    /// Loss by the synchronisation at which the wait time occurs.
-    pub lost: BTreeMap<NodeId, u128>,
+    /// Loss by the wait time in the synchronisation.
+    pub lost: u128,
     /// Imbalance by context.
     pub nodes: BTreeMap<NodeId, UnevenNode>,
 }
+
+/// Losses in the subgroup intervals of a phase, by the synchronisation that ends them.
+pub type SubgroupLosses = BTreeMap<NodeId, SubgroupLoss>;
 
 /// Subgroup intervals of all phases.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +94,7 @@ pub struct SubgroupIntervals {
     /// only after the last rank is their number of members known.
     open: BTreeMap<(Option<Subgroup>, u64), SubgroupInterval>,
     /// Results of the completed subgroup intervals, by first index of the phase.
-    closed: BTreeMap<u64, SubgroupLoss>,
+    closed: BTreeMap<u64, SubgroupLosses>,
     /// Sampling level of the subgroup intervals that all ranks kept; a subgroup interval of level L
     /// stands for 2^L.
     level: u32,
@@ -126,13 +129,8 @@ impl SubgroupIntervals {
         self.level = self.level.max(other.level);
         for (phase, theirs) in other.closed {
             let ours = self.closed.entry(phase).or_default();
-            for (node, ns) in theirs.lost {
-                *ours.lost.entry(places[node as usize]).or_default() += ns;
-            }
-            for (node, uneven) in theirs.nodes {
-                let ours = ours.nodes.entry(places[node as usize]).or_default();
-                ours.inclusive.combine(&uneven.inclusive);
-                ours.own.combine(&uneven.own);
+            for (end, loss) in theirs {
+                ours.entry(places[end as usize]).or_default().combine(loss, places);
             }
         }
         for ((subgroup, index), mut interval) in other.open {
@@ -153,8 +151,8 @@ impl SubgroupIntervals {
         };
         match subgroup {
             Some(subgroup) if whole.values.ranks == subgroup.ranks => {
-                let subgroup_loss = self.closed.entry(whole.values.phase).or_default();
-                subgroup_loss.add(&whole, self.level.max(least_level(index)));
+                let losses = self.closed.entry(whole.values.phase).or_default();
+                add(losses, &whole, self.level.max(least_level(index)));
             }
             _ => {
                 self.open.insert(key, whole);
@@ -164,13 +162,13 @@ impl SubgroupIntervals {
 
     /// Returns the results of a phase, including the subgroup intervals that end in a
     /// synchronisation of all `ranks`.
-    pub fn of_phase(&self, phase: u64, ranks: u32) -> SubgroupLoss {
-        let mut subgroup_loss = self.closed.get(&phase).cloned().unwrap_or_default();
+    pub fn of_phase(&self, phase: u64, ranks: u32) -> SubgroupLosses {
+        let mut losses = self.closed.get(&phase).cloned().unwrap_or_default();
         let of_all = self.open.iter().filter(|((subgroup, _), interval)| {
             subgroup.is_none() && interval.values.phase == phase && interval.values.ranks == ranks
         });
-        of_all.for_each(|(_, interval)| subgroup_loss.add(interval, self.level));
-        subgroup_loss
+        of_all.for_each(|(_, interval)| add(&mut losses, interval, self.level));
+        losses
     }
 }
 
@@ -184,28 +182,37 @@ impl SubgroupInterval {
     }
 }
 
+/// Adds a subgroup interval with the weight of its level: it stands for 2^`level` subgroup
+/// intervals. No rank waits at the end of one that no synchronisation ends.
+fn add(losses: &mut SubgroupLosses, interval: &SubgroupInterval, level: u32) {
+    let Some(end) = interval.ends_in else { return };
+    let loss = losses.entry(end).or_default();
+    let (values, ranks) = (&interval.values, interval.values.ranks);
+    let stands_for = 1u128 << level.min(64);
+    let waited = values.wait_sum.saturating_sub(u128::from(values.wait_min) * u128::from(ranks));
+    loss.lost += waited.min(values.work.excess(ranks)) * stands_for;
+    let error = u128::from(interval.period_ns) * u128::from(ranks) * stands_for;
+    for (node, work) in values.nodes() {
+        let uneven = loss.nodes.entry(*node).or_default();
+        uneven.inclusive.add(work.inclusive.excess(ranks) * stands_for, error);
+        uneven.own.add(work.own.excess(ranks) * stands_for, error);
+    }
+}
+
 impl SubgroupLoss {
-    /// Adds a subgroup interval with the weight of its level: it stands for 2^`level` subgroup
-    /// intervals.
-    fn add(&mut self, interval: &SubgroupInterval, level: u32) {
-        let (values, ranks) = (&interval.values, interval.values.ranks);
-        let stands_for = 1u128 << level.min(64);
-        let waited =
-            values.wait_sum.saturating_sub(u128::from(values.wait_min) * u128::from(ranks));
-        let lost = waited.min(values.work.excess(ranks)) * stands_for;
-        if let Some(end) = interval.ends_in {
-            *self.lost.entry(end).or_default() += lost;
-        }
-        let error = u128::from(interval.period_ns) * u128::from(ranks) * stands_for;
-        for (node, work) in values.nodes() {
-            let uneven = self.nodes.entry(*node).or_default();
-            uneven.inclusive.add(work.inclusive.excess(ranks) * stands_for, error);
-            uneven.own.add(work.own.excess(ranks) * stands_for, error);
+    /// Adds the subgroup intervals of other ranks; `places` maps their nodes to ours.
+    fn combine(&mut self, other: Self, places: &[NodeId]) {
+        self.lost += other.lost;
+        for (node, uneven) in other.nodes {
+            self.nodes.entry(places[node as usize]).or_default().combine(&uneven);
         }
     }
+}
 
-    /// Returns the loss in all subgroup intervals, in nanoseconds summed over ranks.
-    pub fn lost(&self) -> u128 {
-        self.lost.values().sum()
+impl UnevenNode {
+    /// Adds the imbalance of the same context in other subgroup intervals.
+    pub fn combine(&mut self, other: &Self) {
+        self.inclusive.combine(&other.inclusive);
+        self.own.combine(&other.own);
     }
 }

@@ -87,8 +87,8 @@ struct Step {
     among: Option<Vec<Subgroup>>,
     syncs: Vec<&'static str>,
     parts: Vec<Vec<Doing>>,
-    /// Work time of the slowest rank, in nanoseconds.
-    duration_ns: u64,
+    /// Duration on each rank, with the wait time in the synchronisation, in nanoseconds.
+    durations_ns: Vec<u64>,
 }
 
 /// Returns the perf events of a rank.
@@ -98,6 +98,8 @@ pub type CountersOfRank = dyn Fn(u32, &mut Contexts) -> CounterProfile + Sync;
 pub struct Subject {
     pub ranks: u32,
     steps: Vec<Step>,
+    /// End of the last step on each rank, in nanoseconds since the begin of the run.
+    ends_ns: Vec<u64>,
     rows_from_level: Vec<u32>,
     pub cores: Vec<u32>,
     /// Name of the node of each rank.
@@ -122,6 +124,7 @@ impl Subject {
         Self {
             ranks,
             steps: Vec::new(),
+            ends_ns: vec![0; ranks as usize],
             rows_from_level: vec![0; ranks as usize],
             cores: (0..ranks).collect(),
             host: |_| "sloop",
@@ -147,15 +150,10 @@ impl Subject {
         sync: impl Fn(u32) -> &'static str,
         part: impl Fn(u32) -> Vec<Doing>,
     ) -> &mut Self {
-        let syncs = (0..self.ranks).map(sync).collect();
-        let parts: Vec<Vec<Doing>> = (0..self.ranks).map(part).collect();
-        let duration_ns = parts.iter().map(|part| busy_ns(part)).max().unwrap();
-        self.steps.push(Step { among: None, syncs, parts, duration_ns });
-        self
+        self.add(None, sync, part)
     }
 
-    /// Adds a step in which only ranks with equal `name` synchronise with each other. The slowest
-    /// rank of each subgroup must take equally long.
+    /// Adds a step in which only ranks with equal `name` synchronise with each other.
     pub fn step_of_parts(
         &mut self,
         name: impl Fn(u32) -> u32,
@@ -166,8 +164,29 @@ impl Subject {
         let ranks = |name: u32| names.iter().filter(|other| **other == name).count() as u32;
         let among =
             names.iter().map(|name| Subgroup { name: *name, ranks: ranks(*name) }).collect();
-        self.step(sync, part);
-        self.steps.last_mut().unwrap().among = Some(among);
+        self.add(Some(among), |_| sync, part)
+    }
+
+    fn add(
+        &mut self,
+        among: Option<Vec<Subgroup>>,
+        sync: impl Fn(u32) -> &'static str,
+        part: impl Fn(u32) -> Vec<Doing>,
+    ) -> &mut Self {
+        let syncs = (0..self.ranks).map(sync).collect();
+        let parts: Vec<Vec<Doing>> = (0..self.ranks).map(part).collect();
+        let name = |rank: usize| among.as_ref().map(|among| among[rank].name);
+        // The last rank that enters a synchronisation ends it.
+        let mut leave_ns: HashMap<Option<u32>, u64> = HashMap::new();
+        for (rank, (begin_ns, part)) in self.ends_ns.iter().zip(&parts).enumerate() {
+            let end_ns = leave_ns.entry(name(rank)).or_default();
+            *end_ns = (*end_ns).max(begin_ns + busy_ns(part));
+        }
+        let ends = (0..parts.len()).map(|rank| leave_ns[&name(rank)]);
+        let begins = std::mem::replace(&mut self.ends_ns, ends.collect());
+        let durations_ns =
+            self.ends_ns.iter().zip(begins).map(|(end, begin)| end - begin).collect();
+        self.steps.push(Step { among, syncs, parts, durations_ns });
         self
     }
 
@@ -192,10 +211,11 @@ impl Subject {
         let mut instance: BTreeMap<NodeId, NodeValue> = BTreeMap::new();
         let mut subgroup_intervals: Vec<InstanceRow> = Vec::new();
         let mut of_parts: HashMap<Subgroup, u64> = HashMap::new();
-        let elapsed_ns: u64 = self.steps.iter().map(|step| step.duration_ns).sum();
+        let elapsed_ns = self.ends_ns.iter().copied().max().unwrap_or(0);
         let mut times = TimeSeries { width_ns: elapsed_ns.div_ceil(BINS).max(1), bins: Vec::new() };
-        for Step { among, syncs, parts, duration_ns } in &self.steps {
+        for Step { among, syncs, parts, durations_ns } in &self.steps {
             let sync = syncs[rank as usize];
+            let duration_ns = durations_ns[rank as usize];
             let part = &parts[rank as usize];
             let mut interval: BTreeMap<NodeId, u64> = BTreeMap::new();
             let wait = doing(sync, duration_ns - busy_ns(part));
@@ -231,7 +251,7 @@ impl Subject {
             if let Some(among) = among {
                 let part = among[rank as usize];
                 let count = of_parts.entry(part).or_default();
-                subgroup_intervals.push(row(Some(part), *count, *duration_ns, interval));
+                subgroup_intervals.push(row(Some(part), *count, duration_ns, interval));
                 *count += 1;
                 continue;
             }
@@ -254,7 +274,7 @@ impl Subject {
             phases[phase].duration_ns += now - begin;
             let running = subgroup_intervals.iter_mut().rev().take_while(|it| it.phase == u32::MAX);
             if running.map(|interval| interval.phase = phase as u32).count() > 0 {
-                let last = row(None, index, *duration_ns, interval);
+                let last = row(None, index, duration_ns, interval);
                 subgroup_intervals.push(InstanceRow { phase: phase as u32, ..last });
             }
             if instance_level(index) >= level {
@@ -316,8 +336,9 @@ impl Subject {
     /// Returns the temporal context tree of rank `rank`.
     fn temporal_tree(&self, rank: u32, contexts: &mut Contexts) -> TemporalTreeProfile {
         let mut keys = vec![OF_THREAD];
-        let steps = self.steps.iter().flat_map(|Step { syncs, parts, duration_ns, .. }| {
+        let steps = self.steps.iter().flat_map(|Step { syncs, parts, durations_ns, .. }| {
             let part = &parts[rank as usize];
+            let duration_ns = durations_ns[rank as usize];
             let wait = doing(syncs[rank as usize], duration_ns - busy_ns(part));
             part.iter().copied().chain([wait])
         });

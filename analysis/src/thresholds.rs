@@ -60,7 +60,8 @@ pub const TURNS_FRACTION: f64 = 0.5;
 /// Minimum part of the work's imbalance that shows in each of two symptoms for them to be two
 /// losses.
 pub const MIN_SECOND_SYMPTOM_FRACTION: f64 = 0.1;
-/// Minimum size of a cause, relative to one of two losses, for the cause to be that loss's own.
+/// Minimum imbalance of a cause before synchronisations of subgroups, relative to the uneven wait
+/// time in them, for the cause to be the loss's own.
 pub const MIN_OWN_CAUSE_FRACTION: f64 = 0.5;
 /// Minimum wait time in a call, as a fraction of the loss that is said to show there.
 pub const MIN_SYMPTOM_FRACTION: f64 = 0.1;

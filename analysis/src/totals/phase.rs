@@ -1,5 +1,6 @@
 //! Totals of ranks in their phases.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{NodeId, PhaseProfile};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{CallTotals, uneven_ns};
 use crate::agreement::Agreed;
 use crate::bandwidth::Bandwidths;
+use crate::imbalance::Cause;
 use crate::instances::Instances;
 use crate::metrics::Accumulator;
 use crate::rank::{CallTime, Rank, Work, transfers};
@@ -22,6 +24,19 @@ pub struct PhaseNode {
     pub own: Accumulator,
     /// Time of waiting for a core in work that the context is responsible for, in nanoseconds.
     pub run_delay: Accumulator,
+    /// Waiting of the rank with the most inclusive work.
+    pub slowest: Waiting,
+    /// Waiting of the rank with the most own work.
+    pub slowest_own: Waiting,
+}
+
+/// Time of one rank outside of work in a phase, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Time in the ending synchronisation.
+    pub ending_ns: u64,
+    /// All other time outside of work.
+    pub before_ns: u64,
 }
 
 /// One phase.
@@ -131,6 +146,10 @@ fn phase_of_rank(
     let work = rank.phase_work(phase);
     let delays = rank.run_delays(phase);
     let work_ns = work.iter().map(|(_, work)| work.own_ns).sum();
+    let waiting = Waiting {
+        ending_ns: sync.time_ns,
+        before_ns: waits.values().map(|wait| wait.time_ns).sum(),
+    };
     PhaseTotals {
         named_by: rank.input.rank,
         begins_after: phase.begins_after.and_then(place),
@@ -142,10 +161,10 @@ fn phase_of_rank(
         off_core: Accumulator::from_iter([rank.off_core_ns(phase)]),
         run_delay: Accumulator::from_iter([delays.values().sum()]),
         sync: CallTotals::of_rank(&sync),
-        waited: Accumulator::from_iter([waits.values().map(|wait| wait.time_ns).sum()]),
+        waited: Accumulator::from_iter([waiting.before_ns]),
         waits: of_calls(waits),
         resources: of_calls(rank.resources(phase)),
-        nodes: nodes_of_rank(&work, &delays, place),
+        nodes: nodes_of_rank(&work, &delays, waiting, place),
     }
 }
 
@@ -154,6 +173,7 @@ fn phase_of_rank(
 fn nodes_of_rank(
     work: &[(NodeId, Work)],
     delays: &BTreeMap<NodeId, u64>,
+    waiting: Waiting,
     place: impl Fn(NodeId) -> Option<NodeId>,
 ) -> BTreeMap<NodeId, PhaseNode> {
     let work = work.iter().filter_map(|(node, work)| Some((place(*node)?, Some(*work), None)));
@@ -163,7 +183,9 @@ fn nodes_of_rank(
     let mut nodes: Vec<(NodeId, PhaseNode)> = Vec::with_capacity(parts.len());
     for (node, work, delay_ns) in parts {
         if nodes.last().is_none_or(|(last, _)| *last != node) {
-            nodes.push((node, PhaseNode::default()));
+            let node_totals =
+                PhaseNode { slowest: waiting, slowest_own: waiting, ..Default::default() };
+            nodes.push((node, node_totals));
         }
         let Some((_, totals)) = nodes.last_mut() else { continue };
         if let Some(work) = work {
@@ -176,6 +198,34 @@ fn nodes_of_rank(
     nodes.into_iter().collect()
 }
 
+impl PhaseNode {
+    /// Adds the values of other ranks.
+    fn combine(&mut self, other: &Self) {
+        let (ours, theirs) = (self.inclusive.max, other.inclusive.max);
+        self.slowest = self.slowest.of_slower(other.slowest, ours.cmp(&theirs));
+        let (ours, theirs) = (self.own.max, other.own.max);
+        self.slowest_own = self.slowest_own.of_slower(other.slowest_own, ours.cmp(&theirs));
+        self.inclusive.combine(&other.inclusive);
+        self.own.combine(&other.own);
+        self.run_delay.combine(&other.run_delay);
+    }
+}
+
+impl Waiting {
+    /// Returns the waiting of the slower of two ranks, given our order; of equally slow ranks the
+    /// shorter waiting.
+    fn of_slower(self, other: Self, order: Ordering) -> Self {
+        match order {
+            Ordering::Greater => self,
+            Ordering::Less => other,
+            Ordering::Equal => Self {
+                ending_ns: self.ending_ns.min(other.ending_ns),
+                before_ns: self.before_ns.min(other.before_ns),
+            },
+        }
+    }
+}
+
 impl PhaseTotals {
     /// Returns the totals of a call: the ending synchronisation, another call outside of work, or a
     /// call on a file or lock.
@@ -184,6 +234,18 @@ impl PhaseTotals {
             return Some(&self.sync);
         }
         self.waits.get(&call).or_else(|| self.resources.get(&call))
+    }
+
+    /// Returns the time that the slowest rank of a cause waits in the place where a loss shows, and
+    /// the longest wait of any rank there, in nanoseconds. The place is the ending synchronisation,
+    /// or all calls before it.
+    pub fn slowest_waits_ns(&self, cause: &Cause, symptom: NodeId) -> (u64, u64) {
+        let node = self.nodes.get(&cause.node).copied().unwrap_or_default();
+        let slowest = if cause.own { node.slowest_own } else { node.slowest };
+        match Some(symptom) == self.ends_in {
+            true => (slowest.ending_ns, self.sync.time.max),
+            false => (slowest.before_ns, self.waited.max),
+        }
     }
 
     /// Returns the call before the ending synchronisation with the most uneven wait time.
@@ -227,10 +289,7 @@ impl PhaseTotals {
             self.resources.entry(node).or_default().combine(&theirs);
         }
         for (node, theirs) in other.nodes {
-            let ours = self.nodes.entry(node).or_default();
-            ours.inclusive.combine(&theirs.inclusive);
-            ours.own.combine(&theirs.own);
-            ours.run_delay.combine(&theirs.run_delay);
+            self.nodes.entry(node).or_default().combine(&theirs);
         }
     }
 }

@@ -124,3 +124,71 @@ fn divisions_that_were_dropped_are_scaled_for_all() {
     let loss = only_loss(&summary);
     assert_eq!(rounded(loss.seconds), rounded(0.045 * 2.0 * kept as f64));
 }
+
+/// Forty steps of ranks in the subgroups that `row` names: `advect` and `diffuse` take 20 ms each
+/// and more in the ranks that `more_ms` chooses, and each ends in a synchronisation of the rows.
+fn two_kernels(
+    ranks: u32,
+    row: fn(u32) -> u32,
+    more_ms: impl Fn(u32) -> (u64, u64),
+) -> Vec<(String, String, String)> {
+    let mut subject = Subject::new(ranks);
+    for _ in 0..40 {
+        subject.step_of_parts(row, "main/loop/MPI_Allreduce@1", |rank| {
+            vec![doing("main/loop/advect", (20 + more_ms(rank).0) * MS)]
+        });
+        subject.step_of_parts(row, "main/loop/MPI_Allreduce@2", |rank| {
+            vec![doing("main/loop/diffuse", (20 + more_ms(rank).1) * MS)]
+        });
+    }
+    subject.step(BARRIER, |_| vec![]);
+    let losses = verdict(&subject).losses.into_iter();
+    let mut found: Vec<_> = losses
+        .map(|loss| (path(&loss.symptom.path), loss.slow_ranks.clone(), causes(&loss)[0].0.clone()))
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_rank_that_waits_for_another_row_is_not_slow() {
+    // Rank 5 of the second row holds up its row, which waits for rank 1 of the first in the end.
+    for (advect, diffuse) in [(60, 20), (30, 20), (30, 10)] {
+        let found = two_kernels(
+            6,
+            |rank| rank / 3,
+            |rank| match rank {
+                1 => (advect, 0),
+                5 => (0, diffuse),
+                _ => (0, 0),
+            },
+        );
+        let truth = ["main/MPI_Barrier", "main/loop/MPI_Allreduce"]
+            .map(|symptom| (symptom.to_owned(), "1".to_owned(), "main/loop/advect".to_owned()));
+        assert_eq!(found, truth, "{advect} ms and {diffuse} ms");
+    }
+}
+
+#[test]
+fn a_loss_within_a_row_is_due_to_what_the_row_waits_for() {
+    // Most waiting is that of the second row for rank 2, although rank 0 of the first takes longer.
+    let found = two_kernels(
+        8,
+        |rank| u32::from(rank > 1),
+        |rank| match rank {
+            0 => (60, 0),
+            2 => (0, 50),
+            _ => (0, 0),
+        },
+    );
+    let truth = [
+        ("main/MPI_Barrier", "0", "main/loop/advect"),
+        ("main/loop/MPI_Allreduce", "2", "main/loop/diffuse"),
+    ];
+    assert_eq!(
+        found,
+        truth.map(|(symptom, slow, cause)| {
+            (symptom.to_owned(), slow.to_owned(), cause.to_owned())
+        })
+    );
+}
