@@ -187,10 +187,14 @@ fn beside_others(
 
 /// Merges losses of first instances into those of the recurring phase. The first instance of a loop
 /// begins at another place than the others, so it is a phase of its own. Its loss in the same
-/// synchronisation and with the same first cause is counted with the recurring phase.
+/// synchronisation and with the same first cause is counted with the recurring phase. Of a loop
+/// with two iterations, the instance with the larger loss counts as recurring.
 fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
     let instances = |finding: &Finding| totals.sums.phases[&finding.phase].instances;
-    findings.sort_by_key(|finding| (Reverse(instances(finding)), finding.phase));
+    findings.sort_by(|a, b| {
+        let by_instances = instances(b).cmp(&instances(a));
+        by_instances.then(b.seconds.total_cmp(&a.seconds)).then(a.phase.cmp(&b.phase))
+    });
     let mut kept: Vec<Finding> = Vec::new();
     for finding in findings {
         let same = |other: &&mut Finding| {
@@ -200,8 +204,8 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
                 finding.kind,
                 LossKind::FrequentCommunication | LossKind::LargeMessage | LossKind::LargeIo
             );
-            instances(other) > 1
-                && other.kind == finding.kind
+            let by_cause = by_cause && instances(other) > 1;
+            other.kind == finding.kind
                 && other.group == finding.group
                 && (by_cause || other.symptom == finding.symptom)
                 && other.causes.first().map(|cause| cause.node)
@@ -209,6 +213,10 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
         };
         match kept.iter_mut().find(same).filter(|_| instances(&finding) == 1) {
             Some(recurring) => {
+                // Another rank may be slow in it.
+                if 2.0 * finding.seconds >= recurring.own_s() {
+                    recurring.slow.extend(finding.slow);
+                }
                 recurring.seconds += finding.seconds;
                 *recurring.first_instances.entry(finding.phase).or_default() += finding.seconds;
                 for cause in &mut recurring.causes {

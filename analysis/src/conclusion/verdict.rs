@@ -28,8 +28,8 @@ pub(super) fn loss(
 ) -> Loss {
     let totals = &conclusion.totals;
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
-    let of_group = |group| phase_of_group(conclusion, finding, group);
-    let (phase, ranks) = of_group(finding.group);
+    let of_group = |group| phases_of_group(conclusion, finding, group);
+    let (phases, ranks) = of_group(finding.group);
     // A context without time is not in the summary's tree; the one around it stands for it.
     let shown_at = |node: NodeId| {
         let mut outwards = totals.tree.contexts.outwards(node);
@@ -43,9 +43,10 @@ pub(super) fn loss(
         if finding.evened_out { share } else { share.min(1.0) }
     };
     let cause = |cause: &Cause| {
-        let (phase, ranks) = of_group(cause.group.or(finding.group));
+        let (phases, ranks) = of_group(cause.group.or(finding.group));
+        let in_run = totals.nodes[cause.node as usize].inclusive;
         let all = totals.job.ranks.len();
-        let (time, ranks) = match finding.kind {
+        let times = match finding.kind {
             // These causes are blamed for their calls, not for their work: with the time in all
             // phases and ranks.
             LossKind::FrequentCommunication
@@ -54,11 +55,17 @@ pub(super) fn loss(
             | LossKind::LockContention
             | LossKind::ThreadImbalance
             | LossKind::FineGrainedTasks
-            | LossKind::FineGrainedRegions => (totals.nodes[cause.node as usize].inclusive, all),
+            | LossKind::FineGrainedRegions => Times::of(&in_run, all),
             LossKind::SerialSection => {
-                (totals.teams.serial.get(&cause.node).copied().unwrap_or_default().time, all)
+                let serial = totals.teams.serial.get(&cause.node).copied().unwrap_or_default();
+                Times::of(&serial.time, all)
             }
-            _ => (cause_time(phase, cause), ranks),
+            _ => {
+                let times = phases.iter().map(|phase| cause_time(phase, cause));
+                let times = Times::in_phases(times, ranks);
+                // The slowest ranks of the phases may differ.
+                Times { max_s: times.max_s.min(in_run.max as f64 / NS_PER_S), ..times }
+            }
         };
         summary::Cause {
             path: shown_path(totals, shown_at(cause.node)),
@@ -66,8 +73,8 @@ pub(super) fn loss(
             group: None,
             seconds: cause.ns / NS_PER_S,
             share: share(cause),
-            mean_s: time.mean(ranks) / NS_PER_S,
-            max_s: time.max as f64 / NS_PER_S,
+            mean_s: times.mean_s,
+            max_s: times.max_s,
             difference: None,
         }
     };
@@ -102,7 +109,7 @@ pub(super) fn loss(
             path: shown_path(totals, shown_at(finding.symptom)),
             node: place(finding.symptom),
             ..if crowded {
-                delayed(totals, finding, phase, context_class)
+                delayed(totals, finding, phases[0], context_class)
             } else if matches!(
                 finding.kind,
                 LossKind::LockContention | LossKind::SerialSection | LossKind::FineGrainedTasks
@@ -114,7 +121,7 @@ pub(super) fn loss(
             ) {
                 idling(totals, finding, context_class)
             } else {
-                synchronising(totals, finding, (phase, ranks))
+                synchronising(totals, finding, (&phases, ranks))
             }
         },
         causes,
@@ -145,24 +152,35 @@ pub(super) fn compared<'a>(
     cause: &Cause,
 ) -> Compared<'a> {
     let group = cause.group.or(finding.group);
-    let (phase, ranks) = phase_of_group(conclusion, finding, group);
+    let (phases, ranks) = phases_of_group(conclusion, finding, group);
     let members = conclusion.groups.get(&finding.phase).zip(group);
     let among = members.and_then(|(groups, group)| Some(groups.get(group as usize)?.ranks.clone()));
-    Compared { phase, ranks, among }
+    Compared { phase: phases[0], ranks, among }
 }
 
-/// Returns the phase of a loss and the number of ranks that its values are averaged over: the ranks
-/// of `group`, or all ranks in a group imbalance and if no group is named.
-fn phase_of_group<'a>(
+/// Returns the phases of a loss, its own one before those of first instances, and the number of
+/// ranks that its values are averaged over: the ranks of `group`, or all ranks in a group imbalance
+/// and if no group is named.
+fn phases_of_group<'a>(
     conclusion: &'a Conclusion,
     finding: &Finding,
     group: Option<u32>,
-) -> (&'a PhaseTotals, u32) {
+) -> (Vec<&'a PhaseTotals>, u32) {
     let Conclusion { totals, groups, .. } = conclusion;
     let of_phase = groups.get(&finding.phase).filter(|_| finding.kind != LossKind::GroupImbalance);
+    let firsts = finding.first_instances.keys();
     match group.and_then(|group| of_phase?.get(group as usize)) {
-        Some(group) => (&group.phase, group.ranks.len()),
-        None => (&totals.sums.phases[&finding.phase], totals.job.ranks.len()),
+        Some(group) => {
+            // The ranks of a first instance may form other groups.
+            let same = |index| groups.get(index)?.iter().find(|it| it.ranks == group.ranks);
+            let groups = [group].into_iter().chain(firsts.filter_map(same));
+            (groups.map(|group| &group.phase).collect(), group.ranks.len())
+        }
+        None => {
+            let indices = [&finding.phase].into_iter().chain(firsts);
+            let phases = indices.map(|index| &totals.sums.phases[index]);
+            (phases.collect(), totals.job.ranks.len())
+        }
     }
 }
 
@@ -170,9 +188,14 @@ fn phase_of_group<'a>(
 fn synchronising(
     totals: &Totals,
     finding: &Finding,
-    (phase, ranks): (&PhaseTotals, u32),
+    (phases, ranks): (&[&PhaseTotals], u32),
 ) -> Symptom {
-    let sync = phase.wait(finding.symptom).unwrap_or(&phase.sync);
+    let own = phases[0].wait(finding.symptom).unwrap_or(&phases[0].sync);
+    let firsts = phases[1..].iter().filter_map(|phase| phase.wait(finding.symptom));
+    let calls: Vec<&CallTotals> = [own].into_iter().chain(firsts).collect();
+    let times = Times::in_phases(calls.iter().map(|call| call.time), ranks);
+    let mut sync = CallTotals::default();
+    calls.into_iter().for_each(|call| sync.combine(call));
     let (calls, total_ns) = (sync.calls, sync.time.sum as f64);
     let fraction = |ns: u64| ns as f64 / total_ns;
     Symptom {
@@ -181,10 +204,10 @@ fn synchronising(
         per_call_s: (calls > 0).then(|| total_ns / calls as f64 / NS_PER_S),
         bytes: (sync.bytes > 0).then_some(sync.bytes),
         breakdown: match finding.kind {
-            LossKind::WaitForPartner | LossKind::LargeMessage => transfer(totals, sync),
+            LossKind::WaitForPartner | LossKind::LargeMessage => transfer(totals, &sync),
             _ => sync.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect(),
         },
-        ..times(&sync.time, ranks)
+        ..times.symptom()
     }
 }
 
@@ -218,7 +241,7 @@ fn idling(totals: &Totals, finding: &Finding, context_class: ContextClass) -> Sy
         calls_exact: true,
         per_call_s: (calls > 0).then(|| elapsed_ns as f64 / calls as f64 / NS_PER_S),
         breakdown: [(context_class.label, 1.0)].into(),
-        ..times(&idle, totals.job.ranks.len())
+        ..Times::of(&idle, totals.job.ranks.len()).symptom()
     }
 }
 
@@ -231,7 +254,7 @@ fn locking(totals: &Totals, finding: &Finding, context_class: ContextClass) -> S
         calls_exact: is_wrapped(totals, finding.symptom),
         per_call_s: (node.calls > 0).then(|| time_s / node.calls as f64),
         breakdown: [(context_class.label, 1.0)].into(),
-        ..times(&node.inclusive, totals.job.ranks.len())
+        ..Times::of(&node.inclusive, totals.job.ranks.len()).symptom()
     }
 }
 
@@ -248,22 +271,51 @@ fn delayed(
         calls: totals.nodes[finding.symptom as usize].calls,
         calls_exact: is_wrapped(totals, finding.symptom),
         breakdown: [(context_class.label, 1.0)].into(),
-        ..times(&node.run_delay, totals.job.ranks.len())
+        ..Times::of(&node.run_delay, totals.job.ranks.len()).symptom()
     }
 }
 
-fn times(time: &Accumulator, ranks: u32) -> Symptom {
-    Symptom {
-        path: Vec::new(),
-        node: 0,
-        mean_s: time.mean(ranks) / NS_PER_S,
-        min_s: time.min(ranks) as f64 / NS_PER_S,
-        max_s: time.max as f64 / NS_PER_S,
-        calls: 0,
-        calls_exact: false,
-        per_call_s: None,
-        bytes: None,
-        breakdown: Default::default(),
+/// Mean, minimum and maximum over ranks of a time, in seconds.
+struct Times {
+    mean_s: f64,
+    min_s: f64,
+    max_s: f64,
+}
+
+impl Times {
+    fn of(time: &Accumulator, ranks: u32) -> Self {
+        Self {
+            mean_s: time.mean(ranks) / NS_PER_S,
+            min_s: time.min(ranks) as f64 / NS_PER_S,
+            max_s: time.max as f64 / NS_PER_S,
+        }
+    }
+
+    /// Adds up the times of the same `ranks` in several phases. Minimum and maximum are exact if
+    /// the same ranks have them in all phases, and otherwise a lower and an upper bound.
+    fn in_phases(times: impl Iterator<Item = Accumulator>, ranks: u32) -> Self {
+        let nothing = Self { mean_s: 0.0, min_s: 0.0, max_s: 0.0 };
+        times.map(|time| Self::of(&time, ranks)).fold(nothing, |sum, more| Self {
+            mean_s: sum.mean_s + more.mean_s,
+            min_s: sum.min_s + more.min_s,
+            max_s: sum.max_s + more.max_s,
+        })
+    }
+
+    /// Returns a symptom with these times.
+    fn symptom(&self) -> Symptom {
+        Symptom {
+            path: Vec::new(),
+            node: 0,
+            mean_s: self.mean_s,
+            min_s: self.min_s,
+            max_s: self.max_s,
+            calls: 0,
+            calls_exact: false,
+            per_call_s: None,
+            bytes: None,
+            breakdown: Default::default(),
+        }
     }
 }
 

@@ -40,8 +40,9 @@ impl CallTotals {
         }
     }
 
-    /// Adds the totals of other ranks.
-    pub(super) fn combine(&mut self, other: &Self) {
+    /// Adds the totals of other ranks, or of the same ranks in another phase; each rank then counts
+    /// once per phase in `time`.
+    pub fn combine(&mut self, other: &Self) {
         self.time.combine(&other.time);
         self.calls += other.calls;
         self.bytes += other.bytes;

@@ -401,3 +401,42 @@ fn a_cause_too_small_for_a_loss_is_not_its_first() {
         assert!(causes(loss)[0].0.ends_with("work_longer"), "{:?}", causes(loss));
     }
 }
+
+/// Steps of a loop, each ended by a synchronisation, in which the rank that `slow` names by step
+/// takes 1 s and the three others 0.4 s.
+fn few_steps(steps: u32, slow: fn(u32) -> u32) -> Vec<Loss> {
+    let mut subject = Subject::new(4);
+    for step in 0..steps {
+        subject.step("main/loop/MPI_Allreduce", |rank| {
+            let work_ms = if rank == slow(step) { 1000 } else { 400 };
+            vec![doing("main/loop/advance", work_ms * MS)]
+        });
+    }
+    subject.step("main/MPI_Finalize", |_| vec![]);
+    verdict(&subject).losses
+}
+
+#[test]
+fn a_loss_counts_the_first_iteration_of_a_loop() {
+    for steps in [2, 3, 4] {
+        let [loss] = &few_steps(steps, |_| 1)[..] else { panic!("one loss") };
+        let of_steps = |seconds: f64| rounded(seconds * f64::from(steps));
+        let (cause, symptom) = (&loss.causes[0], &loss.symptom);
+        let lost = [loss.seconds, cause.seconds, symptom.mean_s];
+        assert_eq!(lost.map(rounded), [of_steps(0.45); 3], "{steps} steps");
+        assert_eq!(rounded(cause.mean_s), of_steps(0.55));
+        assert_eq!((rounded(cause.max_s), rounded(symptom.max_s)), (of_steps(1.0), of_steps(0.6)));
+        assert_eq!((symptom.calls, &*loss.slow_ranks), (4 * u64::from(steps), "1"));
+        let each = symptom.per_call_s.unwrap();
+        assert_eq!(rounded(each), 0.45, "{steps} steps");
+    }
+}
+
+#[test]
+fn ranks_that_are_slow_in_different_iterations_are_all_named() {
+    let [loss] = &few_steps(2, |step| 1 + step)[..] else { panic!("one loss") };
+    assert_eq!((rounded(loss.seconds), &*loss.slow_ranks), (0.9, "1-2"));
+    // Each of the two takes 1 s in one step and 0.4 s in the other.
+    assert_eq!(rounded(loss.causes[0].max_s), 1.4);
+    assert_eq!(rounded(loss.symptom.max_s), 1.2);
+}
