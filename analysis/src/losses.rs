@@ -359,10 +359,14 @@ fn uneven(
     // here.
     let branch = sites.branch(first.node, ranks).map(|branch| sites.time(branch));
     let serial = is_serial(&time, ranks) && branch.is_none_or(|time| is_serial(&time, ranks));
-    // Ranks wait for messages in different calls at different times.
+    let before = phase.waits.get(&symptom).map(|wait| &wait.time);
     let waiting = if Some(symptom) == phase.ends_in {
         scope.half_query(Quantity::Sync { phase: index }, phase.sync.time.max)
+    } else if let Some(time) = before.filter(|time| 2 * time.sum >= phase.waited.sum) {
+        let path = path(&totals.tree.contexts, symptom);
+        scope.half_query(Quantity::Wait { phase: index, path }, time.max)
     } else {
+        // Ranks wait for messages in different calls at different times.
         scope.half_query(Quantity::Waits { phase: index }, phase.waited.max)
     };
     let kind = if serial { LossKind::Serialization } else { LossKind::LoadImbalance };

@@ -440,3 +440,23 @@ fn ranks_that_are_slow_in_different_iterations_are_all_named() {
     assert_eq!(rounded(loss.causes[0].max_s), 1.4);
     assert_eq!(rounded(loss.symptom.max_s), 1.2);
 }
+
+#[test]
+fn ranks_wait_in_the_call_that_is_shown_if_it_has_half_of_the_waiting() {
+    let waiting = |calls: [&'static str; 3]| {
+        let mut subject = Subject::new(4);
+        subject.step(BARRIER, |rank| match calls.get(rank as usize) {
+            Some(call) => vec![doing("main/produce", 20 * MS), doing(call, 50 * MS)],
+            None => vec![doing("main/produce", 70 * MS)],
+        });
+        let summary = verdict(&subject);
+        let loss = only_loss(&summary);
+        (path(&loss.symptom.path), loss.waiting_ranks.clone())
+    };
+    let scatter = "main/MPI_Scatter";
+    let (symptom, ranks) = waiting(["main/collect/MPI_Probe", scatter, scatter]);
+    assert_eq!((&*symptom, &*ranks), (scatter, "1-2"));
+    // No call has half of it: all of it counts.
+    let (_, ranks) = waiting(["main/MPI_Recv@1", "main/MPI_Recv@2", "main/MPI_Recv@3"]);
+    assert_eq!(ranks, "0-2");
+}
