@@ -1,14 +1,14 @@
 //! Teams of threads (OpenMP) of one rank: the thread time in its parallel regions and outside of
 //! them.
 //!
-//! Only regions that the communicating thread makes count: the rank's run time depends on these.
-//! While the communicating thread is in MPI outside of regions, its team is idle because of MPI;
-//! that time is in no value here.
+//! Only regions of several threads that the communicating thread makes count: the rank's run time
+//! depends on these. While the communicating thread is in MPI outside of regions, its team is idle
+//! because of MPI; that time is in no value here.
 
 use std::collections::BTreeMap;
 
 use plimsoll_calls::{self as calls, CallClass};
-use plimsoll_collector::profile::{ContextTree, Frame, NodeId, RegionProfile};
+use plimsoll_collector::profile::{ContextTree, Frame, NodeId, ProcessProfile, RegionProfile};
 
 use crate::rank::Rank;
 
@@ -36,7 +36,7 @@ impl TeamTimes {
     pub fn of(rank: &Rank<'_>) -> Option<Self> {
         let profile = &rank.input.profile;
         let mut times = Self::default();
-        for region in outermost(&profile.openmp.regions) {
+        for region in outermost(profile) {
             times.threads = times.threads.max(region.threads);
             times.elapsed_ns += region.elapsed_ns;
             let team = u64::from(region.threads.max(1));
@@ -45,7 +45,7 @@ impl TeamTimes {
             times.load_balance_ns +=
                 region.load_balance_loss_ns().saturating_sub(team * uneven_mpi_ns(region));
         }
-        if times.threads < 2 {
+        if times.threads == 0 {
             return None;
         }
         times.add_serial_work(rank);
@@ -55,8 +55,7 @@ impl TeamTimes {
     /// Adds the work outside of regions. Its sum is exact, because regions and calls are measured;
     /// by context it is divided like the samples.
     fn add_serial_work(&mut self, rank: &Rank<'_>) {
-        let tree = &rank.input.profile.tree;
-        let inside = inside_regions(tree, &rank.input.profile.openmp.regions);
+        let inside = inside_regions(&rank.input.profile);
         let (mut whole_ns, mut blocked_ns, mut sampled_ns) = (0, 0, 0);
         for (node, value) in rank.phases.iter().flat_map(|phase| &phase.values) {
             whole_ns += value.exclusive_ns;
@@ -103,16 +102,27 @@ pub fn imbalance_ns(region: &RegionProfile) -> u64 {
     region.imbalance_ns().saturating_sub(uneven_mpi_ns(region))
 }
 
-/// Returns the regions that the communicating thread makes outside of other regions.
-fn outermost(regions: &[RegionProfile]) -> impl Iterator<Item = &RegionProfile> {
-    regions.iter().filter(|region| region.is_main && region.level == 0)
+/// Returns the regions of several threads that the communicating thread makes outside of such
+/// regions. A region of one thread, such as one with a false `if` clause, is serial.
+fn outermost(profile: &ProcessProfile) -> impl Iterator<Item = &RegionProfile> {
+    let by_main = || profile.openmp.regions.iter().filter(|region| region.is_main);
+    let serial_around = move |region: &RegionProfile| {
+        let serial = by_main().filter(|it| it.threads < 2).filter_map(|it| it.function);
+        serial
+            .filter(|function| profile.tree.outwards(region.node).any(|at| at == *function))
+            .count() as u32
+    };
+    by_main().filter(move |region| {
+        region.threads > 1 && (region.level == 0 || region.level == serial_around(region))
+    })
 }
 
 /// Returns for each context whether the time of the communicating thread there lies in a parallel
 /// region: in the region's function, or in the call in which the thread waits for its end.
-fn inside_regions(tree: &ContextTree, regions: &[RegionProfile]) -> Vec<bool> {
+fn inside_regions(profile: &ProcessProfile) -> Vec<bool> {
+    let tree = &profile.tree;
     let mut inside = vec![false; tree.nodes.len()];
-    for region in outermost(regions) {
+    for region in outermost(profile) {
         for node in [Some(region.node), region.function].into_iter().flatten() {
             inside[node as usize] = true;
         }
@@ -165,9 +175,8 @@ pub fn created_tasks(rank: &Rank<'_>) -> Vec<CreatedTasks> {
         frame.call.and_then(calls::class) == Some(CallClass::TaskCreation)
     };
     let region_of = |node: NodeId| {
-        tree.outwards(node).find_map(|node| {
-            outermost(&profile.openmp.regions).find(|region| region.function == Some(node))
-        })
+        tree.outwards(node)
+            .find_map(|node| outermost(profile).find(|region| region.function == Some(node)))
     };
     let main = rank.phases.iter().flat_map(|phase| &phase.values);
     let mut calls: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();

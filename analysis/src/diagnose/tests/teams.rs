@@ -104,6 +104,54 @@ fn losses_in_teams_that_lack_cores_leave_their_work() {
     assert_eq!(rounded(summary.projection.elapsed_s), 0.105);
 }
 
+/// Adds a region of one thread, such as one with a false `if` clause.
+fn with_one_thread(
+    mut openmp: OpenMpProfile,
+    elapsed_ms: u64,
+    contexts: &mut Contexts,
+) -> OpenMpProfile {
+    openmp.regions.push(RegionProfile {
+        node: contexts.node("main/small/GOMP_parallel"),
+        function: Some(contexts.node("main/small/small._omp_fn.1")),
+        threads: 1,
+        elapsed_ns: elapsed_ms * MS,
+        thread_ns: elapsed_ms * MS,
+        work_ns: elapsed_ms * MS,
+        mean_work_ns: elapsed_ms * MS,
+        max_work_ns: elapsed_ms * MS,
+        max_thread_ns: elapsed_ms * MS,
+        ..openmp.regions[0].clone()
+    });
+    openmp
+}
+
+#[test]
+fn the_work_of_regions_with_one_thread_is_serial() {
+    let openmp: OpenMp =
+        |_, contexts| with_one_thread(region(100, [1000, 1000, 1000], contexts), 500, contexts);
+    let small = doing("main/small/small._omp_fn.1", 500 * MS);
+    let summary = with_teams(2, openmp, |_| vec![doing(KERNEL, 1000 * MS), small]);
+    assert_eq!(losses(&summary), [(LossKind::SerialSection, 0.375)]);
+    assert_eq!(causes(&summary.losses[0]), [("main/small/small._omp_fn.1".to_owned(), 0.375)]);
+    // 3 x 500 ms are lost of 4 x 1500 ms.
+    assert_eq!(rounded(summary.efficiency.openmp.unwrap().parallel), 0.75);
+}
+
+#[test]
+fn a_team_inside_of_a_region_with_one_thread_works_in_parallel() {
+    let openmp: OpenMp = |_, contexts| {
+        let mut openmp = with_one_thread(region(100, [1000, 1000, 1000], contexts), 1000, contexts);
+        openmp.regions[0].node = contexts.node("main/small/small._omp_fn.1/GOMP_parallel");
+        openmp.regions[0].function = Some(contexts.node("main/small/small._omp_fn.1/inner"));
+        openmp.regions[0].level = 1;
+        openmp
+    };
+    let inner = doing("main/small/small._omp_fn.1/inner", 1000 * MS);
+    let summary = with_teams(2, openmp, |_| vec![inner]);
+    assert_eq!(losses(&summary), []);
+    assert_eq!(rounded(summary.efficiency.openmp.unwrap().parallel), 1.0);
+}
+
 #[test]
 fn the_time_of_serial_work_includes_libraries_and_no_loops_with_work_of_their_own() {
     let openmp: OpenMp = |_, contexts| region(100, [1000, 1000, 1000], contexts);
