@@ -61,6 +61,7 @@ pub mod spooled_job;
 pub mod subgroup_intervals;
 pub mod summary_tree;
 pub mod team_losses;
+pub mod team_places;
 pub mod team_times;
 pub mod team_totals;
 pub mod thread_clusters;

@@ -19,6 +19,7 @@ use crate::openmp_totals::RegionSums;
 use crate::owners::Owners;
 use crate::queries::Quantity;
 use crate::summary::LossKind;
+use crate::team_times::uneven_ns;
 use crate::thresholds::{
     MAX_FINE_REGION_NS, MIN_CAUSE_SHARE, MIN_FINE_OVERHEAD_FRACTION, MIN_INNER_FRACTION,
     MIN_UNEVEN_THREADS_FRACTION,
@@ -54,14 +55,13 @@ fn of_region(
         return Some(finding);
     }
     let imbalance = totals.teams.imbalance.get(&node).copied().unwrap_or_default();
-    let uneven_ns = imbalance.sum as f64;
     let overhead_ns = overhead_ns(region);
     let is_fine = sums.mean_work_ns < MAX_FINE_REGION_NS.saturating_mul(sums.instances)
         && overhead_ns >= MIN_FINE_OVERHEAD_FRACTION * sums.elapsed_ns as f64;
     let (kind, lost_ns) = match is_fine {
         // The threads of a short region are uneven because they begin one after another.
-        true => (LossKind::FineGrainedRegions, overhead_ns + uneven_ns),
-        false => (LossKind::ThreadImbalance, uneven_ns),
+        true => (LossKind::FineGrainedRegions, overhead_ns + uneven_ns(sums) as f64),
+        false => (LossKind::ThreadImbalance, imbalance.sum as f64),
     };
     let mean_ns = lost_ns / f64::from(ranks.max(1));
     let place = match is_fine {
@@ -95,12 +95,13 @@ fn short_tasks(
     {
         return None;
     }
+    let imbalance = totals.teams.imbalance.get(&node).copied().unwrap_or_default();
     let ranks = f64::from(totals.job.ranks.len().max(1));
     let mean_ns = lost_ns / f64::from(sums.threads.max(1)) / ranks;
     let path = path(&totals.tree.contexts, node);
     Some(Finding {
         causes: vec![Cause::new(caller(owners, call).unwrap_or(call), false, mean_ns)],
-        waiting: half_query(Quantity::Region { path }, region.max_imbalance_ns),
+        waiting: half_query(Quantity::Region { path }, imbalance.max),
         ..Finding::new(
             LossKind::FineGrainedTasks,
             phase_of(totals, owners, node)?,

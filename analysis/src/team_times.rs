@@ -96,10 +96,34 @@ fn uneven_mpi_ns(region: &RegionProfile) -> u64 {
     in_mpi_ns(region).saturating_sub(region.mpi_ns / u64::from(region.threads.max(1)))
 }
 
-/// Returns the time by which a region would be shorter if all threads had the same work, net of
-/// MPI calls inside of the region: waiting there is a loss between ranks.
-pub fn imbalance_ns(region: &RegionProfile) -> u64 {
+/// Returns the time by which a region would be shorter if all threads had the same work in each
+/// part between barriers, net of MPI calls inside of the region: waiting there is a loss between
+/// ranks.
+pub fn imbalance_ns(profile: &ProcessProfile, region: &RegionProfile) -> u64 {
+    // A thread that makes a team inside of the region waits for its end like in a barrier.
+    let is_inside =
+        |node: NodeId| profile.tree.outwards(node).any(|at| region.function == Some(at));
+    let mut teams = profile.openmp.regions.iter().filter(|it| it.level > region.level);
+    let stalled_ns = match teams.any(|it| it.threads > 1 && is_inside(it.node)) {
+        true => 0,
+        false => stalled_ns(region),
+    };
+    (region.imbalance_ns() + stalled_ns).saturating_sub(uneven_mpi_ns(region))
+}
+
+/// Returns the time by which a region would be shorter if all threads had the same work in total,
+/// net of MPI calls inside of the region.
+pub fn uneven_ns(region: &RegionProfile) -> u64 {
     region.imbalance_ns().saturating_sub(uneven_mpi_ns(region))
+}
+
+/// Returns the time in which even the thread with most work waits in barriers or for tasks: the
+/// threads are uneven between barriers, beyond their difference in total. Waits for locks are a
+/// loss of their own.
+pub fn stalled_ns(region: &RegionProfile) -> u64 {
+    let idle_ns = region.elapsed_ns.saturating_sub(region.max_work_ns);
+    let locked_ns = region.lock_ns / u64::from(region.threads.max(1));
+    idle_ns.saturating_sub(locked_ns).min(region.barrier_ns)
 }
 
 /// Returns the regions of several threads that the communicating thread makes outside of such

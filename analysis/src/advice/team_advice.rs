@@ -9,6 +9,8 @@ use crate::openmp_totals::RegionSums;
 use crate::phrase::{count, counted, percent, seconds};
 use crate::summary_tree::shown_frame;
 use crate::team_losses;
+use crate::team_places::TeamPlaces;
+use crate::team_times::{stalled_ns, uneven_ns};
 use crate::team_totals::Creation;
 use crate::totals::Totals;
 
@@ -17,17 +19,54 @@ pub(super) fn uneven_threads(totals: &Totals, facts: &AdviceInput<'_>) -> String
     let Some(region) = totals.openmp.region(facts.finding.symptom) else { return String::new() };
     let sums = &region.sums;
     let ranks = f64::from(region.ranks.len().max(1));
-    let of_rank = |ns: u64| seconds(ns as f64 / ranks / NS_PER_S);
-    format!(
-        "In {}, the thread with most work takes {} and a thread {} on average (teams of {}, {}): \
-         the others wait for it. {}",
-        region_place(totals, facts.finding.symptom, region),
-        of_rank(sums.max_work_ns),
-        of_rank(sums.mean_work_ns),
+    let seconds_of = |ns: u64| ns as f64 / ranks / NS_PER_S;
+    let of_rank = |ns: u64| seconds(seconds_of(ns));
+    let place = region_place(totals, facts.finding.symptom, region);
+    let teams = format!(
+        "teams of {}, {}",
         counted(sums.threads.into(), "thread"),
-        counted(sums.instances, "instance"),
-        remedy(totals, facts.finding.symptom),
-    )
+        counted(sums.instances, "instance")
+    );
+    let waited_ns = sums.barrier_ns / u64::from(sums.threads.max(1));
+    // Threads that wait inside of the region for less lose most of it at the region's end.
+    let function = totals.teams.functions.get(&facts.finding.symptom);
+    let wait = function
+        .filter(|_| 2.0 * seconds_of(waited_ns) >= facts.finding.seconds)
+        .and_then(|function| TeamPlaces::new(totals).longest_wait(*function));
+    let is_stalled = 2 * stalled_ns(sums) >= uneven_ns(sums) + stalled_ns(sums);
+    match wait {
+        Some(wait) if is_stalled => format!(
+            "In {place}, a thread waits {} on average in {wait} ({teams}), though no thread has \
+             much more work in total than the others: another thread is late each time. {}",
+            of_rank(waited_ns),
+            remedy_for_waits(wait),
+        ),
+        wait => format!(
+            "In {place}, the thread with most work takes {} and a thread {} on average ({teams}): \
+             the others wait for it{}. {}",
+            of_rank(sums.max_work_ns),
+            of_rank(sums.mean_work_ns),
+            wait.map_or_else(String::new, |wait| format!(", mostly in {wait}")),
+            wait.map_or_else(|| remedy(totals, facts.finding.symptom), remedy_for_waits),
+        ),
+    }
+}
+
+/// Returns the remedy for waits inside of a region, by the call in which threads wait.
+fn remedy_for_waits(call: &str) -> &'static str {
+    if call.contains("single") {
+        "One thread executes a single construct meanwhile: divide its work over the threads, or \
+         let the others go on (nowait, or a task)."
+    } else if call.contains("doacross") {
+        "Iterations of a doacross loop wait for earlier ones: let each wait as late as it can and \
+         report its result as early as it can, or give a thread larger blocks of iterations."
+    } else if call.contains("task") {
+        "They wait for tasks that are not done: create more and smaller tasks, let tasks depend on \
+         fewer others, and let the thread that waits have work of its own."
+    } else {
+        "Give all threads the same work in each part between barriers (the end of a loop, single \
+         or sections construct is one, too), or leave out barriers that are not needed (nowait)."
+    }
 }
 
 /// Returns the remedy for uneven threads, by the schedule that the name of the call tells.

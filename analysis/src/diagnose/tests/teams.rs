@@ -268,6 +268,93 @@ fn threads_that_wait_for_mpi_inside_of_a_region_are_not_uneven() {
     assert_eq!(rounded(openmp.load_balance), 1.0, "{openmp:?}");
 }
 
+const IN_BARRIER: &str = "main/solve/solve._omp_fn.0/GOMP_barrier";
+
+/// Adds waits in barriers, summed over threads, to the first region.
+fn in_barriers(mut openmp: OpenMpProfile, barrier_ms: u64) -> OpenMpProfile {
+    openmp.regions[0].barrier_ns = barrier_ms * MS;
+    openmp
+}
+
+#[test]
+fn threads_that_are_uneven_between_barriers_lose_the_wait_of_a_thread() {
+    let seconds = |openmp: OpenMp| {
+        let part = [doing(KERNEL, 400 * MS), doing(IN_BARRIER, 600 * MS)];
+        let summary = with_teams(2, openmp, |_| part.to_vec());
+        let loss = of_kind(&summary, LossKind::ThreadImbalance).expect("a loss");
+        assert_eq!(loss.waiting_ranks, "0-1");
+        (rounded(loss.seconds), loss.advice.clone())
+    };
+    // The slow thread changes from step to step: all threads work for 400 ms.
+    let (s, advice) =
+        seconds(|_, contexts| in_barriers(region(1, [1000, 400, 400], contexts), 2400));
+    assert_eq!(s, 0.6);
+    for words in ["a thread waits 0.60 s on average in GOMP_barrier", "same work in each part"] {
+        assert!(advice.contains(words), "{words}: {advice}");
+    }
+    // The thread with most work works for 760 ms and waits for 240 ms.
+    let (s, _) = seconds(|_, contexts| in_barriers(region(1, [1000, 400, 760], contexts), 2400));
+    assert_eq!(s, 0.6);
+    // In an instance of 1300 ms, the communicating thread is in MPI for 600 ms while the others
+    // wait, and then waits for them: without MPI, threads with 100 and 700 ms of work remain.
+    let (s, _) = seconds(|_, contexts| {
+        let mut openmp = in_barriers(region(1, [1300, 700, 700], contexts), 2400);
+        let mpi_ns = 600 * MS;
+        openmp.regions[0].mpi_ns = mpi_ns;
+        openmp.regions[0].shares = vec![ShareProfile { mpi_ns, ..ShareProfile::default() }];
+        openmp
+    });
+    assert_eq!(s, 0.15);
+    // 900 of 3000 ms are a wait for a lock.
+    let (s, _) =
+        seconds(|_, contexts| in_barriers(locked(region(1, [1000, 250, 250], contexts)), 2100));
+    assert_eq!(s, 0.525);
+}
+
+#[test]
+fn waits_in_barriers_of_short_regions_and_for_teams_inside_count_once() {
+    let openmp: OpenMp =
+        |_, contexts| in_barriers(region(100_000, [1000, 200, 300], contexts), 3000);
+    let summary = with_teams(1, openmp, |_| in_region().to_vec());
+    assert_eq!(losses(&summary), [(LossKind::FineGrainedRegions, 0.8)]);
+    // The communicating thread makes a team inside and waits for its end.
+    let openmp: OpenMp = |_, contexts| {
+        let mut openmp = in_barriers(region(1, [1000, 700, 700], contexts), 1200);
+        openmp.regions.push(RegionProfile {
+            node: contexts.node("main/solve/solve._omp_fn.0/GOMP_parallel"),
+            function: Some(contexts.node("main/solve/solve._omp_fn.0/inner")),
+            level: 1,
+            elapsed_ns: 400 * MS,
+            thread_ns: 1600 * MS,
+            work_ns: 400 * MS,
+            mean_work_ns: 100 * MS,
+            max_work_ns: 400 * MS,
+            max_thread_ns: 1600 * MS,
+            barrier_ns: 0,
+            ..openmp.regions[0].clone()
+        });
+        openmp
+    };
+    let summary = with_teams(1, openmp, |_| in_region().to_vec());
+    assert_eq!(losses(&summary), [(LossKind::ThreadImbalance, 0.3)]);
+}
+
+#[test]
+fn the_remedy_for_waits_inside_of_a_region_depends_on_the_call() {
+    for (wait, words) in [
+        ("main/solve/solve._omp_fn.0/GOMP_single_copy_start", "single construct"),
+        ("main/solve/solve._omp_fn.0/GOMP_doacross_wait", "doacross loop"),
+        ("main/solve/solve._omp_fn.0/GOMP_taskwait", "wait for tasks"),
+    ] {
+        let openmp: OpenMp = |_, contexts| in_barriers(region(1, [1000, 400, 900], contexts), 2400);
+        let part = [doing(KERNEL, 400 * MS), doing(wait, 600 * MS)];
+        let summary = with_teams(1, openmp, |_| part.to_vec());
+        let advice = &of_kind(&summary, LossKind::ThreadImbalance).unwrap().advice;
+        assert!(advice.contains(words), "{words}: {advice}");
+        assert!(!advice.contains("schedule"), "{advice}");
+    }
+}
+
 /// Kinds of losses with one rank and this region, besides serial work.
 fn kinds(openmp: OpenMp) -> Vec<LossKind> {
     let summary = with_teams(1, openmp, |_| in_region().to_vec());

@@ -1,0 +1,82 @@
+//! Places in parallel regions: the contexts in which the threads of a team work and wait.
+//!
+//! The communicating thread and the other threads have separate contexts, also where they execute
+//! the same code of a region. Here both are one place.
+
+use std::collections::BTreeMap;
+
+use plimsoll_calls::{self as calls, CallClass};
+use plimsoll_collector::profile::NodeId;
+
+use crate::canonical::Threads;
+use crate::totals::Totals;
+
+/// Contexts by their callers.
+pub struct TeamPlaces<'t> {
+    totals: &'t Totals,
+    callees: BTreeMap<Option<NodeId>, Vec<NodeId>>,
+}
+
+impl<'t> TeamPlaces<'t> {
+    /// Sorts the contexts of all threads.
+    pub fn new(totals: &'t Totals) -> Self {
+        let mut callees: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
+        for (id, node) in (0..).zip(&totals.tree.contexts.nodes) {
+            callees.entry(node.parent).or_default().push(id);
+        }
+        Self { totals, callees }
+    }
+
+    /// Returns the contexts with the call path of `node`: in the communicating threads and in the
+    /// others.
+    pub fn in_all_threads(&self, node: NodeId) -> Vec<NodeId> {
+        let others = self.in_others(node).filter(|it| *it != node);
+        [Some(node), others].into_iter().flatten().collect()
+    }
+
+    /// Returns the context of other threads with the call path of a context; `None` if they do not
+    /// have it.
+    fn in_others(&self, node: NodeId) -> Option<NodeId> {
+        let contexts = &self.totals.tree.contexts;
+        let wanted = &contexts.nodes[node as usize];
+        let caller = match wanted.parent {
+            Some(caller) => Some(self.in_others(caller)?),
+            None => None,
+        };
+        let is_it = |id: &&NodeId| {
+            let it = &contexts.nodes[**id as usize];
+            self.totals.tree.threads[**id as usize] == Threads::Other
+                && (it.frame, it.site) == (wanted.frame, wanted.site)
+        };
+        self.callees.get(&caller)?.iter().find(is_it).copied()
+    }
+
+    /// Returns the callees of the contexts of one place, by place.
+    pub fn inside(&self, outer: &[NodeId]) -> Vec<Vec<NodeId>> {
+        let mut places: BTreeMap<(u32, u64), Vec<NodeId>> = BTreeMap::new();
+        for id in outer.iter().filter_map(|node| self.callees.get(&Some(*node))).flatten() {
+            let node = &self.totals.tree.contexts.nodes[*id as usize];
+            places.entry((node.frame, node.site)).or_default().push(*id);
+        }
+        places.into_values().collect()
+    }
+
+    /// Returns the name of the call below a context in which threads wait longest for their team or
+    /// for tasks; `None` if they do not wait there.
+    pub fn longest_wait(&self, outer: NodeId) -> Option<&'t str> {
+        let contexts = &self.totals.tree.contexts;
+        let mut waits: BTreeMap<&str, u128> = BTreeMap::new();
+        let mut inside = vec![self.in_all_threads(outer)];
+        while let Some(place) = inside.pop() {
+            inside.extend(self.inside(&place));
+            for node in place {
+                let frame = contexts.frame_of(node);
+                if frame.call.and_then(calls::class) == Some(CallClass::TeamWait) {
+                    let ns = self.totals.nodes[node as usize].inclusive.sum;
+                    *waits.entry(&frame.function).or_default() += ns;
+                }
+            }
+        }
+        waits.into_iter().max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0).map(|(name, _)| name)
+    }
+}
