@@ -21,8 +21,8 @@ use crate::queries::Quantity;
 use crate::summary::LossKind;
 use crate::team_times::uneven_ns;
 use crate::thresholds::{
-    MAX_FINE_REGION_NS, MIN_CAUSE_SHARE, MIN_FINE_OVERHEAD_FRACTION, MIN_INNER_FRACTION,
-    MIN_UNEVEN_THREADS_FRACTION,
+    MAX_FINE_REGION_NS, MAX_TASK_COST_NS, MIN_CAUSE_SHARE, MIN_FINE_OVERHEAD_FRACTION,
+    MIN_INNER_FRACTION, MIN_TASK_COST_FRACTION, MIN_UNEVEN_THREADS_FRACTION,
 };
 use crate::totals::{PhaseTotals, Totals};
 
@@ -79,7 +79,8 @@ fn of_region(
 }
 
 /// Returns the loss by short tasks in a region: all thread time except the work of tasks and other
-/// work of the program. `None` if the region creates no tasks, or long ones.
+/// work of the program, up to the largest plausible cost of its tasks. `None` if the region creates
+/// no tasks, or long ones, or too few to explain its idle time.
 fn short_tasks(
     totals: &Totals,
     owners: &Owners,
@@ -89,12 +90,16 @@ fn short_tasks(
     let creation = totals.teams.creations.get(&node)?;
     let (_, call) = creation.call?;
     let sums = &region.sums;
-    let lost_ns = sums.idle_ns().saturating_sub(sums.lock_ns) as f64 + creation.time_ns as f64;
+    let idle_ns = sums.idle_ns().saturating_sub(sums.lock_ns) as f64 + creation.time_ns as f64;
+    let cost_ns = MAX_TASK_COST_NS as f64 * creation.count as f64 * f64::from(sums.threads)
+        + creation.time_ns as f64;
     if !totals.teams.tasks.are_fine(creation, sums.work_ns)
-        || lost_ns < MIN_FINE_OVERHEAD_FRACTION * sums.thread_ns as f64
+        || idle_ns < MIN_FINE_OVERHEAD_FRACTION * sums.thread_ns as f64
+        || cost_ns < MIN_TASK_COST_FRACTION * idle_ns
     {
         return None;
     }
+    let lost_ns = idle_ns.min(cost_ns);
     let imbalance = totals.teams.imbalance.get(&node).copied().unwrap_or_default();
     let ranks = f64::from(totals.job.ranks.len().max(1));
     let mean_ns = lost_ns / f64::from(sums.threads.max(1)) / ranks;

@@ -129,6 +129,12 @@ pub const MIN_PARALLEL_FRACTION: f64 = 0.05;
 /// Maximum mean work of a task that is fine-grained, in nanoseconds. Creating, scheduling and
 /// ending a task takes about a microsecond.
 pub const MAX_FINE_TASK_NS: u64 = 10_000;
+/// Maximum time that each thread of a team loses by one fine-grained task beside the calls that
+/// create tasks, in nanoseconds: all threads may wait for the lock of the queue of tasks.
+pub const MAX_TASK_COST_NS: u64 = 3 * MAX_FINE_TASK_NS;
+/// Minimum part of the idle time of a region that the cost of its fine-grained tasks explains, if
+/// they are its loss.
+pub const MIN_TASK_COST_FRACTION: f64 = 0.5;
 /// Minimum part of a load imbalance that uneven threads of the slowest rank explain for the advice
 /// to name them. With two threads they explain at most half: even threads would still have more
 /// work than those of other ranks.
@@ -287,6 +293,8 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_fine_overhead_fraction", MIN_FINE_OVERHEAD_FRACTION),
         ("min_parallel_fraction", MIN_PARALLEL_FRACTION),
         ("max_fine_task_ns", MAX_FINE_TASK_NS as f64),
+        ("max_task_cost_ns", MAX_TASK_COST_NS as f64),
+        ("min_task_cost_fraction", MIN_TASK_COST_FRACTION),
         ("min_uneven_threads_fraction", MIN_UNEVEN_THREADS_FRACTION),
         ("min_apart_instance_fraction", MIN_APART_INSTANCE_FRACTION),
         ("min_apart_periods", MIN_APART_PERIODS),

@@ -427,6 +427,36 @@ fn short_tasks_lose_all_time_but_their_work() {
     }
 }
 
+#[test]
+fn few_short_tasks_cost_only_their_number() {
+    let found = |openmp: OpenMp, count| losses(&with_teams(1, openmp, |_| creating(count)));
+    // 40 tasks do not explain why a thread works for 990 ms and the others for less.
+    let few: OpenMp = |_, contexts| {
+        let tasks = vec![TaskProfile { count: 40, work_ns: 40, ..TaskProfile::default() }];
+        OpenMpProfile { tasks, ..region(1, [1000, 240, 990], contexts) }
+    };
+    let summary = with_teams(1, few, |_| {
+        let create = calling(CREATION, MS, 40, 0);
+        vec![doing("main/solve/solve._omp_fn.0", 989 * MS), create, doing(REGION, 10 * MS)]
+    });
+    assert_eq!(losses(&summary), [(LossKind::ThreadImbalance, 0.75)]);
+    // Each costs each thread 30 us at most, besides 300 ms for the creation of all.
+    let many: OpenMp = |_, contexts| with_tasks(22_300, contexts);
+    assert_eq!(found(many, 22_300), [(LossKind::FineGrainedTasks, 0.744)]);
+    // 13,300 tasks cost at most 474 ms of 950 ms for each thread, 13,400 tasks 477 ms.
+    let less: OpenMp = |_, contexts| short_tasks(13_300, contexts);
+    assert_eq!(found(less, 13_300), [(LossKind::ThreadImbalance, 0.225)]);
+    let more: OpenMp = |_, contexts| short_tasks(13_400, contexts);
+    assert_eq!(found(more, 13_400), [(LossKind::FineGrainedTasks, 0.477)]);
+}
+
+/// The region of [`with_tasks`] with shorter tasks.
+fn short_tasks(count: u64, contexts: &mut Contexts) -> OpenMpProfile {
+    let mut openmp = with_tasks(count, contexts);
+    openmp.tasks[0].work_ns = 20 * MS;
+    openmp
+}
+
 /// The region with 100 000 short tasks after one with `long` tasks of 20 us.
 fn with_two_regions(long: u64, contexts: &mut Contexts) -> OpenMpProfile {
     let mut openmp = with_tasks(100_000, contexts);
