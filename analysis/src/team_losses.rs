@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use plimsoll_collector::profile::{Frame, Node, NodeId};
+use plimsoll_collector::profile::{Frame, NodeId};
 
 use crate::canonical::{Threads, path};
 use crate::finding::{Finding, half_query};
@@ -19,6 +19,7 @@ use crate::openmp_totals::RegionSums;
 use crate::owners::Owners;
 use crate::queries::Quantity;
 use crate::summary::LossKind;
+use crate::team_places::TeamPlaces;
 use crate::team_times::uneven_ns;
 use crate::thresholds::{
     MAX_FINE_REGION_NS, MAX_TASK_COST_NS, MIN_CAUSE_SHARE, MIN_FINE_OVERHEAD_FRACTION,
@@ -28,9 +29,11 @@ use crate::totals::{PhaseTotals, Totals};
 
 /// Returns the losses in the teams of all ranks, over the whole run.
 pub fn teams(totals: &Totals, owners: &Owners) -> Vec<Finding> {
+    let places = TeamPlaces::new(totals);
+    let work_ns = places.work_ns(owners);
     let of_regions = totals.openmp.regions().filter_map(|(node, region)| {
         (is_main(totals, node) && region.sums.threads > 1)
-            .then(|| of_region(totals, owners, node, region))
+            .then(|| of_region((totals, owners), (&places, &work_ns), node, region))
             .flatten()
     });
     of_regions.chain(serial_section(totals, owners)).collect()
@@ -44,8 +47,8 @@ fn is_main(totals: &Totals, region: NodeId) -> bool {
 /// Returns the loss in a region: its uneven threads or, if it is too short for its overhead, all
 /// time without work.
 fn of_region(
-    totals: &Totals,
-    owners: &Owners,
+    (totals, owners): (&Totals, &Owners),
+    work: (&TeamPlaces<'_>, &[u128]),
     node: NodeId,
     region: &RegionSums,
 ) -> Option<Finding> {
@@ -67,7 +70,7 @@ fn of_region(
     let place = match is_fine {
         true => caller(owners, node),
         // A runtime's entry point under another name leaves the function at another place.
-        false => outlined(totals, node).map(|function| innermost(totals, function)),
+        false => outlined(totals, node).map(|function| innermost(totals, work, function)),
     };
     let cause = place.or_else(|| caller(owners, node)).unwrap_or(node);
     let path = path(&totals.tree.contexts, node);
@@ -135,26 +138,28 @@ fn outlined(totals: &Totals, region: NodeId) -> Option<NodeId> {
 }
 
 /// Returns the innermost loop or function of the program at or below a context that holds most of
-/// its time, up to the first call.
-fn innermost(totals: &Totals, function: NodeId) -> NodeId {
-    let contexts = &totals.tree.contexts;
-    let time = |node: NodeId| totals.nodes[node as usize].inclusive.sum as f64;
-    let mut found = function;
+/// the work of all threads there, up to the first call.
+fn innermost(
+    totals: &Totals,
+    (places, work_ns): (&TeamPlaces<'_>, &[u128]),
+    function: NodeId,
+) -> NodeId {
+    let work = |place: &[NodeId]| place.iter().map(|node| work_ns[*node as usize]).sum::<u128>();
+    // The contexts of one place have the same frame.
+    let frame = |place: &[NodeId]| frame_of(totals, place[0]);
+    let mut found = places.in_all_threads(function);
+    let mut found_ns = work(&found);
     loop {
-        let is_inner = |(id, node): &(NodeId, &Node)| {
-            let frame = &contexts.frames[node.frame as usize];
-            node.parent == Some(found) && frame.call.is_none() && *id != found
-        };
-        let inner = (0..).zip(&contexts.nodes).filter(is_inner).map(|(id, _)| id);
-        let largest = inner.max_by(|a, b| time(*a).total_cmp(&time(*b)).then(b.cmp(a)));
-        match largest.filter(|inner| time(*inner) >= MIN_INNER_FRACTION * time(found)) {
+        let inner = places.inside(&found).into_iter();
+        let inner = inner.filter(|inner| frame(inner).call.is_none());
+        let inner = inner.map(|inner| (work(&inner), inner));
+        let largest = inner.max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+        match largest.filter(|(ns, _)| *ns as f64 >= MIN_INNER_FRACTION * found_ns as f64) {
             // Below a loop, the function that the loop calls says less than the loop.
-            Some(inner)
-                if !is_loop(frame_of(totals, found)) || is_loop(frame_of(totals, inner)) =>
-            {
-                found = inner;
+            Some((ns, inner)) if ns > 0 && (!is_loop(frame(&found)) || is_loop(frame(&inner))) => {
+                (found, found_ns) = (inner, ns);
             }
-            _ => return found,
+            _ => return found[0],
         }
     }
 }

@@ -9,22 +9,48 @@ use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::Threads;
+use crate::owners::Owners;
+use crate::team_times::team_waits;
 use crate::totals::Totals;
 
-/// Contexts by their callers.
+/// Contexts of all threads by their callers.
 pub struct TeamPlaces<'t> {
     totals: &'t Totals,
     callees: BTreeMap<Option<NodeId>, Vec<NodeId>>,
 }
 
 impl<'t> TeamPlaces<'t> {
-    /// Sorts the contexts of all threads.
+    /// Sorts the contexts.
     pub fn new(totals: &'t Totals) -> Self {
         let mut callees: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
         for (id, node) in (0..).zip(&totals.tree.contexts.nodes) {
             callees.entry(node.parent).or_default().push(id);
         }
         Self { totals, callees }
+    }
+
+    /// Returns the work in each context and its callees, over threads and ranks, in nanoseconds.
+    /// Waits for a team and for locks are not work.
+    pub fn work_ns(&self, owners: &Owners) -> Vec<u128> {
+        let contexts = &self.totals.tree.contexts;
+        let inclusive_ns = |id: &NodeId| self.totals.nodes[*id as usize].inclusive.sum;
+        let in_team = team_waits(contexts);
+        let is_lock = |id: NodeId| {
+            contexts.frame_of(id).call.and_then(calls::class) == Some(CallClass::WaitLock)
+        };
+        let mut work_ns = vec![0; contexts.nodes.len()];
+        for id in (0..contexts.nodes.len() as NodeId).rev() {
+            let callees = self.callees.get(&Some(id)).into_iter().flatten();
+            let callees_ns: u128 = callees.map(inclusive_ns).sum();
+            let works = owners.owner_of[id as usize].is_some();
+            if works && !in_team[id as usize] && !is_lock(id) {
+                work_ns[id as usize] += inclusive_ns(&id).saturating_sub(callees_ns);
+            }
+            if let Some(caller) = contexts.nodes[id as usize].parent {
+                work_ns[caller as usize] += work_ns[id as usize];
+            }
+        }
+        work_ns
     }
 
     /// Returns the contexts with the call path of `node`: in the communicating threads and in the

@@ -312,6 +312,37 @@ fn threads_that_are_uneven_between_barriers_lose_the_wait_of_a_thread() {
 }
 
 #[test]
+fn the_cause_of_uneven_threads_is_where_they_work_and_not_where_they_wait() {
+    const COMPUTE: &str = "main/solve/solve._omp_fn.0/compute";
+    const EXCHANGE: &str = "main/solve/solve._omp_fn.0/exchange/GOMP_barrier";
+    let openmp: OpenMp = |_, contexts| in_barriers(region(100, [1000, 325, 1000], contexts), 2700);
+    // The communicating thread waits for another one, or works while the others wait.
+    for (main, others) in [([100, 900], [1200, 1800]), ([1000, 0], [300, 2700])] {
+        let mut subject = Subject::new(1);
+        subject.threads = 4;
+        subject.openmp = openmp;
+        let part = |[work_ms, wait_ms]: [u64; 2]| {
+            vec![doing(COMPUTE, work_ms * MS), doing(EXCHANGE, wait_ms * MS)]
+        };
+        subject.others = part(others);
+        subject.step(BARRIER, |_| part(main));
+        let summary = verdict(&subject);
+        let loss = of_kind(&summary, LossKind::ThreadImbalance).expect("a loss");
+        assert_eq!(causes(loss), [(COMPUTE.to_owned(), 0.675)]);
+        assert!(loss.advice.contains("mostly in GOMP_barrier"), "{}", loss.advice);
+    }
+    // Only other threads of the team execute a section.
+    let mut subject = Subject::new(1);
+    subject.threads = 4;
+    subject.openmp = |_, contexts| region(100, [1000, 325, 1000], contexts);
+    subject.others = vec![doing(COMPUTE, 1200 * MS)];
+    subject.step(BARRIER, |_| {
+        vec![doing("main/solve/solve._omp_fn.0", 100 * MS), doing(REGION, 900 * MS)]
+    });
+    assert_eq!(causes(&verdict(&subject).losses[0]), [(COMPUTE.to_owned(), 0.675)]);
+}
+
+#[test]
 fn waits_in_barriers_of_short_regions_and_for_teams_inside_count_once() {
     let openmp: OpenMp =
         |_, contexts| in_barriers(region(100_000, [1000, 200, 300], contexts), 3000);
