@@ -176,7 +176,8 @@ fn task((function, sums): (&TaskFunction, &TaskSums)) -> Task {
 }
 
 impl RegionSums {
-    fn add(&mut self, other: &Self) {
+    /// Adds the region of other ranks, or of another call path.
+    pub fn add(&mut self, other: &Self) {
         self.ranks = self.ranks.union(&other.ranks);
         self.max_imbalance_ns = self.max_imbalance_ns.max(other.max_imbalance_ns);
         let (ours, theirs) = (&mut self.sums, &other.sums);

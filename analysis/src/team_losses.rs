@@ -18,7 +18,8 @@ use crate::metrics::{Accumulator, NS_PER_S};
 use crate::openmp_totals::RegionSums;
 use crate::owners::Owners;
 use crate::queries::Quantity;
-use crate::summary::LossKind;
+use crate::summary::{self, LossKind};
+use crate::summary_tree::shown_path;
 use crate::team_places::TeamPlaces;
 use crate::team_times::uneven_ns;
 use crate::thresholds::{
@@ -31,12 +32,49 @@ use crate::totals::{PhaseTotals, Totals};
 pub fn teams(totals: &Totals, owners: &Owners) -> Vec<Finding> {
     let places = TeamPlaces::new(totals);
     let work_ns = places.work_ns(owners);
-    let of_regions = totals.openmp.regions().filter_map(|(node, region)| {
-        (is_main(totals, node) && region.sums.threads > 1)
-            .then(|| of_region((totals, owners), (&places, &work_ns), node, region))
-            .flatten()
-    });
-    of_regions.chain(serial_section(totals, owners)).collect()
+    let mut found: Vec<(&RegionSums, Finding)> = Vec::new();
+    for (node, region) in totals.openmp.regions() {
+        let is_team = is_main(totals, node) && region.sums.threads > 1;
+        let finding =
+            is_team.then(|| of_region((totals, owners), (&places, &work_ns), node, region));
+        found.extend(finding.flatten().map(|finding| (region, finding)));
+    }
+    at_one_line(totals, found).into_iter().chain(serial_section(totals, owners)).collect()
+}
+
+/// Combines the losses of a region that a function calls at several places, such as an unrolled
+/// loop: a reader knows the region by its call path and source line.
+fn at_one_line(totals: &Totals, mut found: Vec<(&RegionSums, Finding)>) -> Vec<Finding> {
+    found.sort_by(|(_, a), (_, b)| b.seconds.total_cmp(&a.seconds).then(a.symptom.cmp(&b.symptom)));
+    let path = |node: NodeId| shown_path(totals, node);
+    let mut kept: Vec<(&RegionSums, Vec<summary::Frame>, Finding)> = Vec::new();
+    for (region, finding) in found {
+        let at = path(finding.symptom);
+        let same = kept.iter_mut().find(|(other, path, whole)| {
+            let line = |it: &RegionSums| (it.sums.file.clone(), it.sums.line);
+            whole.kind == finding.kind
+                && *path == at
+                && region.sums.line.is_some()
+                && line(other) == line(region)
+        });
+        let Some((_, _, whole)) = same else {
+            kept.push((region, at, finding));
+            continue;
+        };
+        whole.seconds += finding.seconds;
+        whole.shows_also_where(&finding);
+        for cause in finding.causes {
+            match whole.causes.iter_mut().find(|it| path(it.node) == path(cause.node)) {
+                Some(same) => same.ns += cause.ns,
+                None => whole.causes.push(cause),
+            }
+        }
+    }
+    let mut kept: Vec<Finding> = kept.into_iter().map(|(_, _, finding)| finding).collect();
+    for finding in &mut kept {
+        finding.causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    }
+    kept
 }
 
 /// Returns whether the communicating threads make a region.

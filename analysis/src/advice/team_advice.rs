@@ -16,12 +16,12 @@ use crate::totals::Totals;
 
 /// Returns the advice on a parallel region with uneven threads.
 pub(super) fn uneven_threads(totals: &Totals, facts: &AdviceInput<'_>) -> String {
-    let Some(region) = totals.openmp.region(facts.finding.symptom) else { return String::new() };
+    let Some(region) = region_of(totals, facts.finding) else { return String::new() };
     let sums = &region.sums;
     let ranks = f64::from(region.ranks.len().max(1));
     let seconds_of = |ns: u64| ns as f64 / ranks / NS_PER_S;
     let of_rank = |ns: u64| seconds(seconds_of(ns));
-    let place = region_place(totals, facts.finding.symptom, region);
+    let place = region_place(totals, facts.finding.symptom, &region);
     let teams = format!(
         "teams of {}, {}",
         counted(sums.threads.into(), "thread"),
@@ -101,7 +101,7 @@ pub(super) fn serial_section(totals: &Totals, facts: &AdviceInput<'_>) -> String
 
 /// Returns the advice on parallel regions that are too short.
 pub(super) fn short_regions(totals: &Totals, facts: &AdviceInput<'_>) -> String {
-    let Some(region) = totals.openmp.region(facts.finding.symptom) else { return String::new() };
+    let Some(region) = region_of(totals, facts.finding) else { return String::new() };
     let sums = &region.sums;
     let each = seconds(sums.elapsed_ns as f64 / sums.instances.max(1) as f64 / NS_PER_S);
     let without_work = sums.elapsed_ns.saturating_sub(sums.mean_work_ns) as f64;
@@ -109,7 +109,7 @@ pub(super) fn short_regions(totals: &Totals, facts: &AdviceInput<'_>) -> String 
         "{} executes {} times in all ranks and takes {each}, {} of it without work of its threads: \
          begin and end of a region take some microseconds. Put several loops into one region, \
          parallelise an outer loop, or let short loops run on one thread (if clause).",
-        region_place(totals, facts.finding.symptom, region),
+        region_place(totals, facts.finding.symptom, &region),
         count(sums.instances),
         percent(without_work / sums.elapsed_ns.max(1) as f64),
     )
@@ -118,21 +118,24 @@ pub(super) fn short_regions(totals: &Totals, facts: &AdviceInput<'_>) -> String 
 /// Returns the advice on tasks that are too short.
 pub(super) fn short_tasks(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let teams = &totals.teams;
-    // The symptom is the call that creates most of the region's tasks.
-    let is_region = |(_, creation): &(&NodeId, &Creation)| {
-        creation.call.is_some_and(|(_, call)| call == facts.finding.symptom)
-    };
-    let Some((region, creation)) = teams.creations.iter().find(is_region) else {
-        return String::new();
-    };
-    let work_ns = totals.openmp.region(*region).map_or(0, |region| region.sums.work_ns);
+    // The symptoms are the calls that create most of the tasks in their regions.
+    let finding = facts.finding;
+    let is_symptom = |call: NodeId| call == finding.symptom || finding.also_in.contains(&call);
+    let (mut whole, mut work_ns) = (Creation::default(), 0);
+    for (region, creation) in &teams.creations {
+        if creation.call.is_some_and(|(_, call)| is_symptom(call)) {
+            whole.count += creation.count;
+            whole.time_ns += creation.time_ns;
+            work_ns += totals.openmp.region(*region).map_or(0, |region| region.sums.work_ns);
+        }
+    }
     format!(
         "{} creates {} tasks of about {} in all ranks: creating, distributing and ending them \
          takes {} of each thread beside their work. Let a task do more (a block of iterations, \
          grainsize of a taskloop), and create no tasks below a size (if or final clause).",
         place(totals, facts.finding),
-        count(creation.count),
-        seconds(teams.tasks.fine_task_ns(creation, work_ns) / NS_PER_S),
+        count(whole.count),
+        seconds(teams.tasks.fine_task_ns(&whole, work_ns) / NS_PER_S),
         seconds(facts.finding.seconds),
     )
 }
@@ -148,6 +151,14 @@ pub(super) fn uneven_threads_of_rank(totals: &Totals, finding: &Finding) -> Opti
         seconds(uneven.excess_s),
         region_place(totals, uneven.region, region),
     ))
+}
+
+/// Returns the sums of a region that a loss shows in, over all places where it is called.
+fn region_of(totals: &Totals, finding: &Finding) -> Option<RegionSums> {
+    let mut whole = totals.openmp.region(finding.symptom)?.clone();
+    let others = finding.also_in.iter().filter_map(|node| totals.openmp.region(*node));
+    others.for_each(|region| whole.add(region));
+    Some(whole)
 }
 
 /// Returns the place of a region: `the parallel region at solve.c:12 in solve`.

@@ -343,6 +343,42 @@ fn the_cause_of_uneven_threads_is_where_they_work_and_not_where_they_wait() {
 }
 
 #[test]
+fn a_region_that_is_called_at_several_places_is_one_loss() {
+    const SITES: [&str; 3] = ["GOMP_parallel@1", "GOMP_parallel@2", "GOMP_parallel@3"];
+    // Each place loses 8 ms of a run of 1 s; the region at another line 20 ms.
+    let openmp: OpenMp = |_, contexts| {
+        let mut openmp = region(1, [100, 80, 100], contexts);
+        let first = RegionProfile {
+            file: Some("solve.c".into()),
+            line: Some(7),
+            max_work_ns: 88 * MS,
+            ..openmp.regions.remove(0)
+        };
+        let site = |site: &str| RegionProfile {
+            node: contexts.node(&format!("main/solve/{site}")),
+            ..first.clone()
+        };
+        openmp.regions = SITES.map(site).into();
+        let other = contexts.node("main/solve/GOMP_parallel@4");
+        openmp.regions.push(RegionProfile {
+            node: other,
+            line: Some(9),
+            max_work_ns: 100 * MS,
+            ..first
+        });
+        openmp
+    };
+    let summary = with_teams(1, openmp, |_| vec![doing(KERNEL, 1000 * MS)]);
+    let kind = LossKind::ThreadImbalance;
+    assert_eq!(losses(&summary), [(kind, 0.024), (kind, 0.02)]);
+    assert_eq!(causes(&summary.losses[0]), [(KERNEL.to_owned(), 0.024)]);
+    let advice = &summary.losses[0].advice;
+    for words in ["at solve.c:7", "takes 0.26 s and a thread 0.24 s", "3 instances"] {
+        assert!(advice.contains(words), "{words}: {advice}");
+    }
+}
+
+#[test]
 fn waits_in_barriers_of_short_regions_and_for_teams_inside_count_once() {
     let openmp: OpenMp =
         |_, contexts| in_barriers(region(100_000, [1000, 200, 300], contexts), 3000);
