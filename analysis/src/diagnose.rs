@@ -2,8 +2,6 @@
 //! the totals, all ranks are asked which of them a loss concerns, and the summary is written
 //! (PPoPP20, 3.1 and 5).
 
-use std::fmt;
-
 use plimsoll_summary::error::Error;
 use plimsoll_summary::timeline_file::{self, Timeline};
 use serde::{Deserialize, Serialize};
@@ -33,36 +31,14 @@ use crate::totals::Totals;
 use crate::work_differences;
 
 /// Reasons why there is no summary.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiagnoseError {
     /// The processes could not exchange their values.
-    Exchange(CommunicatorError),
+    #[error("the ranks could not be compared: {0}")]
+    Exchange(#[from] CommunicatorError),
     /// No process had a usable profile.
+    #[error("no rank was measured, so there is nothing to say")]
     NoRanks,
-}
-
-impl fmt::Display for DiagnoseError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exchange(error) => write!(formatter, "the ranks could not be compared: {error}"),
-            Self::NoRanks => write!(formatter, "no rank was measured, so there is nothing to say"),
-        }
-    }
-}
-
-impl std::error::Error for DiagnoseError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Exchange(error) => Some(error),
-            Self::NoRanks => None,
-        }
-    }
-}
-
-impl From<CommunicatorError> for DiagnoseError {
-    fn from(error: CommunicatorError) -> Self {
-        Self::Exchange(error)
-    }
 }
 
 /// Diagnoses a job in which each process holds the profiles of any number of ranks, including none.

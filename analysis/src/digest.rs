@@ -27,48 +27,38 @@ use crate::spooled_job::{NoJob, SpooledJob};
 use crate::summary::Summary;
 
 /// Reasons why there is no summary.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DigestError {
     /// The folder cannot be read.
+    #[error("{} cannot be read: {}.{}", shown(.0), reason(.1), remedy(.1))]
     Folder(PathBuf, io::Error),
     /// The folder contains no spool.
+    #[error(
+        "{} holds no spool (*.spool). Give the folder *.plimsoll.d that a run has left; runs with \
+         PLIMSOLL_TRACE=off leave none.",
+        shown(.0)
+    )]
     NoSpool(PathBuf),
     /// No spool could be read; one sentence with the reason for each.
+    #[error("nothing could be read. {}", .0.join(" "))]
     Unreadable(Vec<String>),
     /// The spools must not be merged; the text names them and the alternative.
+    #[error("{0}")]
     Mixed(String),
     /// The ranks could not be compared.
+    #[error("{0}")]
     Diagnose(DiagnoseError),
 }
 
-impl fmt::Display for DigestError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Folder(path, error) => {
-                write!(formatter, "{} cannot be read: {}.", shown(path), reason(error))?;
-                match error.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                        formatter.write_str(" Give the folder *.plimsoll.d that a run has left.")
-                    }
-                    _ => Ok(()),
-                }
-            }
-            Self::NoSpool(path) => write!(
-                formatter,
-                "{} holds no spool (*.spool). Give the folder *.plimsoll.d that a run has left; \
-                 runs with PLIMSOLL_TRACE=off leave none.",
-                shown(path)
-            ),
-            Self::Unreadable(reasons) => {
-                write!(formatter, "nothing could be read. {}", reasons.join(" "))
-            }
-            Self::Mixed(reason) => formatter.write_str(reason),
-            Self::Diagnose(error) => error.fmt(formatter),
+/// Returns a sentence that tells the user which folder to give instead, or nothing.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            " Give the folder *.plimsoll.d that a run has left."
         }
+        _ => "",
     }
 }
-
-impl std::error::Error for DigestError {}
 
 impl From<DiagnoseError> for DigestError {
     fn from(error: DiagnoseError) -> Self {

@@ -14,7 +14,6 @@ mod phase_columns;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use plimsoll_collector::profile::{NodeId, NodeValue};
 use plimsoll_summary::npz::{Array, Kind, NUMBER_BYTES, Numbers};
@@ -150,42 +149,14 @@ impl Sheet {
 }
 
 /// Reason why there is no table.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// The table cannot be written.
-    Table(Error),
+    #[error("{0}")]
+    Table(#[from] Error),
     /// Rows could not be received.
-    Exchange(CommunicatorError),
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Table(error) => error.fmt(formatter),
-            Self::Exchange(error) => write!(formatter, "{error}."),
-        }
-    }
-}
-
-impl std::error::Error for Trouble {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Table(error) => Some(error),
-            Self::Exchange(error) => Some(error),
-        }
-    }
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Self::Table(error)
-    }
-}
-
-impl From<CommunicatorError> for Trouble {
-    fn from(error: CommunicatorError) -> Self {
-        Self::Exchange(error)
-    }
+    #[error("{0}.")]
+    Exchange(#[from] CommunicatorError),
 }
 
 /// Fills a table with the rows of all ranks. The contexts of `columns` are those of `tree`, which

@@ -34,52 +34,30 @@ const MAX_RING_BYTES: usize = 1 << 30;
 const KEPT_RING_BYTES: usize = 4096;
 
 /// Reason for which a process's segment was not attached.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The descriptor could not be opened, or its memory could not be mapped.
-    Unreachable(io::Error),
+    #[error("the process's samples cannot be reached ({0}); let each process collect itself")]
+    Unreachable(#[source] io::Error),
     /// The file is not a segment of this library, or is not ready: the process may have closed the
     /// descriptor and opened a file of its own.
+    #[error("the descriptor holds no samples of this library")]
     NotASegment,
     /// The segment was written by another version of the library.
+    #[error(
+        "the process carries format {0} of the library, this is format {VERSION}; preload the same \
+         library in all ranks"
+    )]
     OtherVersion(u32),
     /// The process id or start time belongs to another process: the descriptor was reused.
+    #[error("the samples belong to another process")]
     OtherProcess,
     /// The sizes in the segment contradict each other.
+    #[error("the sizes in the process's samples contradict each other")]
     WrongSize,
     /// This collector already reads the process.
+    #[error("the process is already collected here")]
     AlreadyAttached,
-}
-
-impl std::fmt::Display for AttachError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unreachable(error) => write!(
-                f,
-                "the process's samples cannot be reached ({error}); let each process collect itself"
-            ),
-            Self::NotASegment => write!(f, "the descriptor holds no samples of this library"),
-            Self::OtherVersion(version) => write!(
-                f,
-                "the process carries format {version} of the library, this is format {VERSION}; \
-                 preload the same library in all ranks"
-            ),
-            Self::OtherProcess => write!(f, "the samples belong to another process"),
-            Self::WrongSize => {
-                write!(f, "the sizes in the process's samples contradict each other")
-            }
-            Self::AlreadyAttached => write!(f, "the process is already collected here"),
-        }
-    }
-}
-
-impl std::error::Error for AttachError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreachable(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// Shared mapping, unmapped when dropped.

@@ -12,7 +12,6 @@ mod run_command;
 mod top;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, Write};
 
 use clap::ArgMatches;
@@ -26,21 +25,14 @@ pub const USAGE: u8 = 2;
 const NO_HELP: u8 = 1;
 
 /// Failure of the command: message and exit status.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub struct Failure {
     /// A sentence with a remedy.
     pub message: String,
     /// Exit status.
     pub status: u8,
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Runs the command with these arguments, the program's own name first. Returns the exit status;
 /// `plimsoll run` returns only on failure.

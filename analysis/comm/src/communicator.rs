@@ -4,8 +4,6 @@
 //! Implementations are the job's own MPI ([`Communicator`] over its PMPI), the `mpi` crate for the
 //! stand-alone digest, and threads in one process ([`crate::thread_ranks`]).
 
-use std::fmt;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -26,9 +24,10 @@ pub trait Communicator {
 }
 
 /// An error of exchanging values.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommunicatorError {
     /// The transport failed.
+    #[error("the exchange with process {peer} failed: {reason}")]
     Transport {
         /// The process at the other end.
         peer: u32,
@@ -36,8 +35,13 @@ pub enum CommunicatorError {
         reason: String,
     },
     /// A value cannot be encoded.
+    #[error("a result could not be encoded: {0}")]
     Encode(String),
     /// Received bytes do not decode to a value of the expected type.
+    #[error(
+        "what process {peer} sent cannot be read ({reason}): use one version of the library on all \
+         nodes"
+    )]
     Decode {
         /// The sending process.
         peer: u32,
@@ -45,27 +49,9 @@ pub enum CommunicatorError {
         reason: String,
     },
     /// Another process failed; the exchange was completed without its values.
+    #[error("another process failed: {0}")]
     Elsewhere(String),
 }
-
-impl fmt::Display for CommunicatorError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Transport { peer, reason } => {
-                write!(formatter, "the exchange with process {peer} failed: {reason}")
-            }
-            Self::Encode(reason) => write!(formatter, "a result could not be encoded: {reason}"),
-            Self::Decode { peer, reason } => write!(
-                formatter,
-                "what process {peer} sent cannot be read ({reason}): use one version of the \
-                 library on all nodes"
-            ),
-            Self::Elsewhere(reason) => write!(formatter, "another process failed: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for CommunicatorError {}
 
 /// Content of a message: a value, or the reason why there is none. A process that failed still
 /// sends its messages, since others wait for them.

@@ -1,15 +1,15 @@
 //! Errors of reading summaries and writing reports.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use crate::printable::{excerpt, path as shown};
 
 /// Reason why a summary cannot be read or a report cannot be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
+    #[error("{} cannot be read: {}.", shown(path), reason(source))]
     Read {
         /// The file.
         path: PathBuf,
@@ -17,16 +17,27 @@ pub enum Error {
         source: io::Error,
     },
     /// A file is no summary, or it is damaged.
+    #[error(
+        "This is not a summary that Plimsoll wrote, or it is damaged: {}. Expected a file named \
+         *.plimsoll.json.",
+        excerpt(reason)
+    )]
     NotASummary {
         /// The defect, with line and column if they are known.
         reason: String,
     },
     /// A file is a summary of a schema version that this build does not read.
+    #[error(
+        "This summary has the schema \"{}\", but this version of Plimsoll reads \
+         \"plimsoll-summary/1\". Use the version that wrote it.",
+        excerpt(found)
+    )]
     WrongSchema {
         /// The version in the file.
         found: String,
     },
     /// A file cannot be written.
+    #[error("{} cannot be written: {}.", shown(path), reason(source))]
     Write {
         /// The file or directory.
         path: PathBuf,
@@ -34,50 +45,14 @@ pub enum Error {
         source: io::Error,
     },
     /// A report can be written neither to its target nor to the fallback directory.
+    #[error("No report was written. {wanted} {fallback} {}", wanted.remedy())]
     NoPlace {
         /// The error at the target.
+        #[source]
         wanted: Box<Error>,
         /// The error in the fallback directory.
         fallback: Box<Error>,
     },
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read { path, source } => {
-                write!(formatter, "{} cannot be read: {}.", shown(path), reason(source))
-            }
-            Self::NotASummary { reason } => write!(
-                formatter,
-                "This is not a summary that Plimsoll wrote, or it is damaged: {}. Expected \
-                 a file named *.plimsoll.json.",
-                excerpt(reason)
-            ),
-            Self::WrongSchema { found } => write!(
-                formatter,
-                "This summary has the schema \"{}\", but this version of Plimsoll reads \
-                 \"plimsoll-summary/1\". Use the version that wrote it.",
-                excerpt(found)
-            ),
-            Self::Write { path, source } => {
-                write!(formatter, "{} cannot be written: {}.", shown(path), reason(source))
-            }
-            Self::NoPlace { wanted, fallback } => {
-                write!(formatter, "No report was written. {wanted} {fallback} {}", wanted.remedy())
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
-            Self::NoPlace { wanted, .. } => Some(wanted),
-            Self::NotASummary { .. } | Self::WrongSchema { .. } => None,
-        }
-    }
 }
 
 impl Error {

@@ -247,30 +247,15 @@ impl fmt::Display for RankSet {
 const MAX_FURTHER_RANGES: usize = 1 << 16;
 
 /// Reason why a rank list cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RankListError {
     /// This part of it is neither a rank nor a range.
+    #[error("\"{0}\" is not a list of ranks: write single ranks and ranges like 0-3,8,16-30:2")]
     Part(String),
     /// The ranges have different steps and do not form few ranges together.
+    #[error("the list of ranks has too many ranges with different steps")]
     TooManyRanges,
 }
-
-impl fmt::Display for RankListError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Part(part) => write!(
-                formatter,
-                "\"{part}\" is not a list of ranks: write single ranks and ranges like \
-                 0-3,8,16-30:2"
-            ),
-            Self::TooManyRanges => {
-                write!(formatter, "the list of ranks has too many ranges with different steps")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RankListError {}
 
 impl FromStr for RankSet {
     type Err = RankListError;

@@ -24,21 +24,14 @@ static WAITS_BUSILY: AtomicBool = AtomicBool::new(false);
 const NAP: Duration = Duration::from_micros(50);
 
 /// Error returned by an MPI function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call} failed with error {code}")]
 pub struct MpiError {
     /// Name of the function.
     pub call: &'static str,
     /// Error code.
     pub code: c_int,
 }
-
-impl std::fmt::Display for MpiError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} failed with error {}", self.call, self.code)
-    }
-}
-
-impl std::error::Error for MpiError {}
 
 fn check(code: c_int, call: &'static str) -> Result<(), MpiError> {
     if code == 0 { Ok(()) } else { Err(MpiError { call, code }) }

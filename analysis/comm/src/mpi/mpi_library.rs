@@ -185,35 +185,21 @@ impl FortranHandles {
 }
 
 /// Reason why the MPI library of this process cannot be used for the reduction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
     /// No loaded object defines the function.
+    #[error("the MPI library of this process was not found; is it linked statically?")]
     NotFound,
     /// The library lacks a function or object that every MPI has.
+    #[error("the MPI library of this process does not provide {0}")]
     Missing(&'static str),
     /// The library names itself so; its handles are unknown.
+    #[error(
+        "the MPI library of this process, \"{0}\", has the ABI neither of MPICH nor of Open MPI \
+         nor that of MPI 5"
+    )]
     UnknownAbi(String),
 }
-
-impl std::fmt::Display for LibraryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotFound => {
-                write!(f, "the MPI library of this process was not found; is it linked statically?")
-            }
-            Self::Missing(name) => {
-                write!(f, "the MPI library of this process does not provide {name}")
-            }
-            Self::UnknownAbi(version) => write!(
-                f,
-                "the MPI library of this process, \"{version}\", has the ABI neither of MPICH nor \
-                 of Open MPI nor that of MPI 5"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LibraryError {}
 
 impl Library {
     /// Finds the library behind `function`, a definition of an MPI function that the application
