@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_collector::profile::{
-    CollectionCounts, CounterProfile, ExemplaryMessages, InstanceRow, InstanceRows, LONG_CALL_NS,
-    NodeId, NodeValue, OpenMpProfile, PhaseProfile, ProcessProfile, Subgroup, SyncReturns,
-    TemporalTreeKey, TemporalTreeProfile, ThreadProfile, TimeSeries, WorkerProfile, instance_level,
+    CollectionCounts, CounterProfile, InstanceRow, InstanceRows, LONG_CALL_NS, NodeId, NodeValue,
+    OpenMpProfile, PhaseProfile, ProcessProfile, Subgroup, SyncReturns, TemporalTreeKey,
+    TemporalTreeProfile, ThreadProfile, TimeSeries, WorkerProfile, instance_level,
 };
 use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 
@@ -261,11 +261,8 @@ impl Subject {
                     begins_after: after,
                     ends_in: Some(ends_in),
                     first_index: index,
-                    last_index: index,
-                    instances: 0,
                     first_begin_ns: begin,
-                    duration_ns: 0,
-                    values: Vec::new(),
+                    ..PhaseProfile::default()
                 });
                 phases.len() - 1
             });
@@ -309,17 +306,13 @@ impl Subject {
             rows: InstanceRows { level, rows },
             subgroup_intervals: InstanceRows { level: 0, rows: subgroup_intervals },
             sync_returns: Some(sync_returns),
-            series: None,
             times,
             other_threads,
             thread_locations,
-            partners: Vec::new(),
             counters,
-            messages: ExemplaryMessages::default(),
             openmp,
             temporal_tree: Some(temporal_tree),
             workers,
-            loops: Vec::new(),
             threads: self.threads,
             concurrent_threads: self.concurrent_threads.unwrap_or(self.threads - 1),
             syncs: index,
@@ -329,7 +322,7 @@ impl Subject {
             effective_period_ns: 4 * MS,
             clock: "cpu".to_owned(),
             collection: CollectionCounts { samples: now / (4 * MS), ..Default::default() },
-            late: Vec::new(),
+            ..ProcessProfile::default()
         }
     }
 

@@ -476,13 +476,5 @@ fn makes_region(frame: &Frame) -> bool {
 const OPENMP_RUNTIMES: [&str; 4] = ["libgomp", "libomp.", "libomp-", "libiomp5"];
 
 fn unknown() -> Frame {
-    Frame {
-        kind: FrameKind::Function,
-        function: "[unknown]".to_owned(),
-        file: None,
-        line: None,
-        offset: None,
-        module: "[unknown]".to_owned(),
-        call: None,
-    }
+    Frame::new(FrameKind::Function, "[unknown]", "[unknown]")
 }

@@ -68,6 +68,12 @@ const THREAD_RUNTIMES: &[&str] = &["libgomp.so", "libomp.so", "libomp-", "libomp
 const POOL_LOOPS: &[&str] = &["blas_thread_server"];
 
 impl Frame {
+    /// Returns a frame without a place in the source, and of no wrapped call.
+    pub fn new(kind: FrameKind, function: impl Into<String>, module: impl Into<String>) -> Self {
+        let (function, module) = (function.into(), module.into());
+        Self { kind, function, file: None, line: None, offset: None, module, call: None }
+    }
+
     /// Returns whether the threads of a pool look for work in the function.
     pub fn is_pool_loop(&self) -> bool {
         POOL_LOOPS.contains(&self.function.as_str())
@@ -255,7 +261,7 @@ impl NodeValue {
 
 /// All instances of one phase: the code between a global synchronisation in one context and the
 /// next one in another (or the same) context, the ending synchronisation included (PPoPP20, 4.2).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseProfile {
     /// The synchronisation after which it begins; `None` at the start of the run.
     pub begins_after: Option<NodeId>,
@@ -542,7 +548,7 @@ impl TimeSeries {
 }
 
 /// One process's run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessProfile {
     /// Contexts of all threads.
     pub tree: ContextTree,

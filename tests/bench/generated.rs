@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{
-    ContextTree, ExemplaryMessages, Frame, FrameKind, InstanceRow, InstanceRows, LoopCluster,
-    LoopProfile, Node, NodeId, NodeValue, PhaseProfile, ProcessProfile, SyncReturns,
-    TemporalTreeKey, TemporalTreeProfile, TimeSeries,
+    ContextTree, Frame, FrameKind, InstanceRow, InstanceRows, LoopCluster, LoopProfile, Node,
+    NodeId, NodeValue, PhaseProfile, ProcessProfile, SyncReturns, TemporalTreeKey,
+    TemporalTreeProfile, TimeSeries,
 };
 use plimsoll_trees::{ControlFlow, Frame as Open, Key, Lca, Limits, Members, Moment, TreeBuilder};
 
@@ -171,11 +171,8 @@ pub fn profile(kind: u32) -> ProcessProfile {
                 begins_after: after,
                 ends_in: sync,
                 first_index: u64::from(step),
-                last_index: u64::from(step),
-                instances: 0,
                 first_begin_ns: begin_ns,
-                duration_ns: 0,
-                values: Vec::new(),
+                ..PhaseProfile::default()
             });
             values.push(BTreeMap::new());
         }
@@ -223,18 +220,9 @@ pub fn profile(kind: u32) -> ProcessProfile {
         tree: run.contexts.tree,
         phases,
         rows: InstanceRows { level: 0, rows },
-        subgroup_intervals: InstanceRows::default(),
         sync_returns: Some(sync_returns),
-        series: None,
         times: run.times,
-        other_threads: Vec::new(),
-        thread_locations: Default::default(),
-        partners: Vec::new(),
-        counters: Default::default(),
-        messages: ExemplaryMessages::default(),
-        openmp: Default::default(),
         temporal_tree: Some(temporal_tree),
-        workers: Default::default(),
         loops: vec![LoopProfile {
             begins: begins(&durations),
             node: the_loop,
@@ -255,15 +243,13 @@ pub fn profile(kind: u32) -> ProcessProfile {
             }],
         }],
         threads: 1,
-        concurrent_threads: 0,
         syncs: u64::from(STEPS),
         elapsed_ns,
         period_ns: PERIOD_NS,
         kept_period_ns: PERIOD_NS,
         effective_period_ns: PERIOD_NS,
         clock: "cpu".to_owned(),
-        collection: Default::default(),
-        late: Vec::new(),
+        ..ProcessProfile::default()
     }
 }
 

@@ -41,14 +41,9 @@ pub fn rows(processes: u32, threads: &[u32]) -> Vec<Row> {
 fn bytes(process: u32, threads: u32, aggregation: Aggregation) -> usize {
     let tree = tree();
     let phase = PhaseProfile {
-        begins_after: None,
-        ends_in: None,
-        first_index: 0,
-        last_index: 0,
         instances: 1,
-        first_begin_ns: 0,
-        duration_ns: 0,
         values: (0..CONTEXTS).map(|node| (node, value(process, 0, node))).collect(),
+        ..PhaseProfile::default()
     };
     let values = |number| {
         let values = (SERIAL_CONTEXTS..CONTEXTS).map(|node| (node, value(process, number, node)));
@@ -67,15 +62,7 @@ fn bytes(process: u32, threads: u32, aggregation: Aggregation) -> usize {
 }
 
 fn tree() -> ContextTree {
-    let frame = |id: u32| Frame {
-        kind: FrameKind::Function,
-        function: format!("function{id}"),
-        file: None,
-        line: None,
-        offset: None,
-        module: "app".to_owned(),
-        call: None,
-    };
+    let frame = |id: u32| Frame::new(FrameKind::Function, format!("function{id}"), "app");
     let node = |id: u32| Node { parent: id.checked_sub(1).map(|it| it / 3), frame: id, site: 0 };
     ContextTree {
         frames: (0..CONTEXTS).map(frame).collect(),

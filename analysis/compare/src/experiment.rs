@@ -72,7 +72,7 @@ pub struct CrowdedNode {
 }
 
 /// Run, reduced to the values that comparisons need.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Experiment {
     /// Name of the file, for messages.
     pub source: String,

@@ -1,10 +1,9 @@
 //! Contexts of different builds match as a programmer would match them.
 
 use plimsoll_compare::comparison::{Comparison, Context};
-use plimsoll_compare::computation_counts::ComputationCounts;
 use plimsoll_compare::experiment::{ExperimentFrame, ExperimentLoss, ExperimentNode};
 use plimsoll_compare::{Expect, Experiment, Options, compare};
-use plimsoll_summary::{Efficiency, FrameKind, LossKind};
+use plimsoll_summary::{FrameKind, LossKind};
 
 /// Call path with its time on all ranks. Frames are separated by blanks: `loop:solve:12` is a loop
 /// of solve at line 12, `loop:solve:+48` one without lines, `inlined:dot` inlined, `libm.so.6:exp`
@@ -71,23 +70,16 @@ fn build(program: &str, ranks: u32, paths: &[PathTime]) -> Experiment {
         source: format!("{program}-{ranks}"),
         argument: ranks as usize,
         executable: format!("/home/ada/{program}"),
-        arguments: Vec::new(),
-        started: String::new(),
         elapsed_s: total_s / f64::from(ranks),
         ranks,
         measured_ranks: ranks,
         threads: ranks,
         nodes: 1,
-        crowded: None,
-        mpi: None,
         complete: true,
         period_s: 0.004,
-        efficiency: Efficiency::default(),
-        iteration_deviation: None,
-        counts: ComputationCounts::default(),
-        losses: Vec::new(),
         frames,
         nodes_of_tree: nodes,
+        ..Experiment::default()
     }
 }
 

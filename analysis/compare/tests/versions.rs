@@ -1,10 +1,9 @@
 //! Two versions of a program: false alarms are rare, a planted slow-down is found and named.
 
 use plimsoll_compare::comparison::{Comparison, VerdictKind};
-use plimsoll_compare::computation_counts::ComputationCounts;
 use plimsoll_compare::experiment::{ExperimentFrame, ExperimentNode};
 use plimsoll_compare::{Experiment, Options, compare, text};
-use plimsoll_summary::{Efficiency, FrameKind};
+use plimsoll_summary::FrameKind;
 use serde_json::Value;
 
 /// Times of a run: elapsed, of ten functions, of the collective that ends each step.
@@ -39,23 +38,17 @@ fn run(times: &Times, argument: usize) -> Experiment {
         source: format!("{argument}/run.plimsoll.json"),
         argument,
         executable: "versions".into(),
-        arguments: Vec::new(),
-        started: String::new(),
         elapsed_s: times.elapsed_s,
         ranks: 2,
         measured_ranks: 2,
         threads: 2,
         nodes: 1,
-        crowded: None,
-        mpi: None,
         complete: true,
         period_s: 0.004,
-        efficiency: Efficiency::default(),
         iteration_deviation: Some(times.iteration_deviation),
-        counts: ComputationCounts::default(),
-        losses: Vec::new(),
         frames,
         nodes_of_tree: nodes,
+        ..Experiment::default()
     }
 }
 

@@ -131,14 +131,7 @@ mod tests {
 
     #[test]
     fn clusters_have_a_period_a_representative_and_a_distinction() {
-        let build = Frame {
-            kind: FrameKind::Function,
-            function: "build_list".into(),
-            file: None,
-            line: None,
-            offset: None,
-            module: "md".into(),
-        };
+        let build = Frame::new(FrameKind::Function, "build_list", "md");
         let mut cluster = IterationCluster {
             iterations: "9-99:10".into(),
             mean_s: 0.03,

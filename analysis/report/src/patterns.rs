@@ -78,14 +78,7 @@ mod tests {
     use plimsoll_summary::FrameKind;
 
     fn path(names: &[&str]) -> Vec<Frame> {
-        let frame = |name: &&str| Frame {
-            kind: FrameKind::Function,
-            function: (*name).into(),
-            file: None,
-            line: None,
-            offset: None,
-            module: "program".into(),
-        };
+        let frame = |name: &&str| Frame::new(FrameKind::Function, *name, "program");
         names.iter().map(frame).collect()
     }
 

@@ -18,15 +18,7 @@ fn seconds(it: Inefficiency) -> (f64, f64) {
 }
 
 fn tree(parents: &[Option<NodeId>]) -> ContextTree {
-    let frame = Frame {
-        kind: FrameKind::Function,
-        function: "f".to_owned(),
-        file: None,
-        line: None,
-        offset: None,
-        module: "app".to_owned(),
-        call: None,
-    };
+    let frame = Frame::new(FrameKind::Function, "f", "app");
     let node = |parent: &Option<NodeId>| Node { parent: *parent, frame: 0, site: 0 };
     ContextTree { frames: vec![frame], nodes: parents.iter().map(node).collect() }
 }

@@ -9,15 +9,7 @@ fn rules(text: &str) -> Rules {
 }
 
 fn frame(module: &str, function: &str) -> Frame {
-    Frame {
-        kind: FrameKind::Function,
-        function: function.to_owned(),
-        file: None,
-        line: None,
-        offset: None,
-        module: module.to_owned(),
-        call: None,
-    }
+    Frame::new(FrameKind::Function, function, module)
 }
 
 fn label(rules: &Rules, module: &str, function: &str) -> Option<Label> {

@@ -2,8 +2,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_calls::id_of;
 use plimsoll_collector::profile::{
-    ExemplaryMessages, NodeId, NodeValue, Passage, PhaseProfile, ProcessProfile, Series, Sight,
-    SyncReturns, SyncSite,
+    NodeId, NodeValue, Passage, PhaseProfile, ProcessProfile, Series, Sight, SyncReturns, SyncSite,
 };
 
 use crate::diagnose::{diagnose, diagnose_alone};
@@ -210,46 +209,29 @@ impl Sampled {
         let value = NodeValue { exclusive_ns: clock(elapsed), samples: 1, ..NodeValue::default() };
         let end = contexts.node("main/MPI_Finalize");
         let whole = PhaseProfile {
-            begins_after: None,
             ends_in: Some(end),
-            first_index: 0,
-            last_index: 0,
             instances: 1,
-            first_begin_ns: 0,
             duration_ns: clock(elapsed),
             values: vec![(0, value)],
+            ..PhaseProfile::default()
         };
         let begin_ns = BEGIN_NS.wrapping_add_signed(ahead);
         ProcessProfile {
             tree: contexts.tree,
             phases: vec![whole],
-            rows: Default::default(),
-            subgroup_intervals: Default::default(),
             sync_returns: Some(SyncReturns {
                 begin_ns,
                 ends: vec![(0, begin_ns + clock(elapsed))],
             }),
             series: Some(series),
-            times: Default::default(),
-            other_threads: Vec::new(),
-            thread_locations: Default::default(),
-            partners: Vec::new(),
-            counters: Default::default(),
-            messages: ExemplaryMessages::default(),
-            openmp: Default::default(),
-            temporal_tree: None,
-            workers: Default::default(),
-            loops: Vec::new(),
             threads: 1,
-            concurrent_threads: 0,
             syncs: 1,
             elapsed_ns: clock(elapsed),
             period_ns: PERIOD,
             kept_period_ns: PERIOD / u64::from(self.stride),
             effective_period_ns: PERIOD,
             clock: "wall".to_owned(),
-            collection: Default::default(),
-            late: Vec::new(),
+            ..ProcessProfile::default()
         }
     }
 

@@ -46,15 +46,7 @@ impl Contexts {
             _ if name.starts_with('(') => FrameKind::Inlined,
             _ => FrameKind::Function,
         };
-        let frame = Frame {
-            kind,
-            function: name.trim_matches(['(', ')']).to_owned(),
-            file: None,
-            line: None,
-            offset: None,
-            module: module.to_owned(),
-            call,
-        };
+        let frame = Frame { call, ..Frame::new(kind, name.trim_matches(['(', ')']), module) };
         let known = self.tree.frames.iter().position(|known| *known == frame);
         known.unwrap_or_else(|| {
             self.tree.frames.push(frame);

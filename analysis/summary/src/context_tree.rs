@@ -40,6 +40,14 @@ pub struct Frame {
     pub module: String,
 }
 
+impl Frame {
+    /// Returns a frame without a place in the source.
+    pub fn new(kind: FrameKind, function: impl Into<String>, module: impl Into<String>) -> Self {
+        let (function, module) = (function.into(), module.into());
+        Self { kind, function, file: None, line: None, offset: None, module }
+    }
+}
+
 /// All calling contexts of all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tree {
@@ -66,7 +74,7 @@ impl Tree {
 }
 
 /// One calling context.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TreeNode {
     /// Index of the calling context; `None` for the outermost frame.
     pub parent: Option<u32>,

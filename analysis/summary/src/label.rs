@@ -5,10 +5,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Label of a calling context. [`fmt::Display`] writes the names of the JSON form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Label {
     /// The program's own work.
+    #[default]
     Computation,
     /// Communication of unknown kind.
     Communication,

@@ -84,7 +84,7 @@ pub enum SchemaVersion {
 }
 
 /// A job's summary.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Version of the contract.
     pub schema: SchemaVersion,

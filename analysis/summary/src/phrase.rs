@@ -273,15 +273,7 @@ mod tests {
     use super::*;
 
     fn function(name: &str) -> Frame {
-        let module = "a.out".into();
-        Frame {
-            kind: FrameKind::Function,
-            function: name.into(),
-            file: None,
-            line: None,
-            offset: None,
-            module,
-        }
+        Frame::new(FrameKind::Function, name, "a.out")
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// The job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Path of the executable, as far as known.
     pub executable: String,
@@ -58,7 +58,7 @@ pub struct NodeOfRun {
 }
 
 /// The MPI library of the job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mpi {
     /// First line of MPI_Get_library_version; `None` without MPI.
     pub library: Option<String>,
@@ -67,7 +67,7 @@ pub struct Mpi {
 }
 
 /// Binary interface of an MPI library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MpiAbi {
     /// MPICH and its relatives.
@@ -77,11 +77,12 @@ pub enum MpiAbi {
     /// The ABI of the MPI 5 standard.
     Standard,
     /// The program did not use MPI.
+    #[default]
     None,
 }
 
 /// Sampling period in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeriodUs {
     /// As set.
     pub asked: f64,
@@ -90,10 +91,11 @@ pub struct PeriodUs {
 }
 
 /// Clock of the samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
     /// perf task-clock: the user CPU time of each thread.
+    #[default]
     Cpu,
     /// A POSIX timer on each thread's CPU clock, where perf events are refused.
     Timer,

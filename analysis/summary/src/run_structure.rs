@@ -215,7 +215,7 @@ pub struct ThreadCluster {
 
 /// Relations between the ranks' clocks (CLOCK_MONOTONIC; PPoPP20, 4.1). Lists are in the order of
 /// the measured ranks, and empty if the relations of some clocks are unknown.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clocks {
     /// Rank with the reference clock.
     pub reference: u32,
@@ -231,10 +231,11 @@ pub struct Clocks {
 }
 
 /// Method of the alignment of clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockMethod {
     /// Not at all.
+    #[default]
     None,
     /// By the ends of synchronisations according to samples.
     Samples,

@@ -239,15 +239,7 @@ fn begin_line(place: &SourcePosition) -> Option<Location> {
 
 /// Returns the frame of a procedure.
 fn plain(function: String, module: String) -> Frame {
-    Frame {
-        kind: FrameKind::Function,
-        function,
-        file: None,
-        line: None,
-        offset: None,
-        module,
-        call: None,
-    }
+    Frame::new(FrameKind::Function, function, module)
 }
 
 /// Returns the frame of a loop, equal for all copies of the loop; `holder` is the procedure with

@@ -262,15 +262,7 @@ fn a_set_has_minimum_maximum_and_spread_over_threads() {
 /// Size of the threads of a process, as it crosses the job's MPI: 100 call paths, 90 of them
 /// parallel (ESPT15, 5).
 fn bytes(aggregation: Aggregation, threads: u32) -> usize {
-    let frame = |id: u32| Frame {
-        kind: FrameKind::Function,
-        function: format!("function{id}"),
-        file: None,
-        line: None,
-        offset: None,
-        module: "app".to_owned(),
-        call: None,
-    };
+    let frame = |id: u32| Frame::new(FrameKind::Function, format!("function{id}"), "app");
     let tree = ContextTree {
         frames: (0..100).map(frame).collect(),
         nodes: (0..100)

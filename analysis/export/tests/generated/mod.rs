@@ -114,19 +114,7 @@ fn node(parent: Option<u32>, frame: u32) -> TreeNode {
         label: if waits { Label::CollectiveSynchronisation } else { Label::Computation },
         calls: if waits { 1000 } else { 0 },
         calls_exact: waits,
-        balanced: None,
-        inclusive: Metric::default(),
-        exclusive: Metric::default(),
-        idle_s: None,
-        imb_s: None,
-        wait_s: None,
-        sum_imb_s: None,
-        sum_wait_s: None,
-        blame_inclusive_s: None,
-        blame_exclusive_s: None,
-        blame_fraction: None,
-        counters: BTreeMap::new(),
-        thread_times: BTreeMap::new(),
+        ..TreeNode::default()
     }
 }
 

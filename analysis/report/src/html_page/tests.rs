@@ -6,7 +6,7 @@ use flate2::read::ZlibDecoder;
 
 use super::*;
 use plimsoll_summary::npz::{self, Array};
-use plimsoll_summary::{Bicluster, Frame, FrameKind, Metric, TreeNode};
+use plimsoll_summary::{Bicluster, Frame, FrameKind, Metric, PeriodUs, Projection, Run, TreeNode};
 
 /// The bytes of a block.
 fn content(page: &str, name: &str) -> Option<Vec<u8>> {
@@ -30,37 +30,22 @@ fn json(page: &str, name: &str) -> serde_json::Value {
 
 /// A summary with one context of each of these names, one below the other.
 pub(super) fn summary(names: &[&str]) -> Summary {
-    let whole = serde_json::json!({
-        "schema": "plimsoll-summary/1",
-        "run": {
-            "executable": names[0], "arguments": [], "job": null, "started": "", "elapsed_s": 2.0,
-            "ranks": 4, "threads": 4, "nodes": [], "mpi": { "library": null, "abi": "none" },
-            "period_us": { "asked": 4000.0, "effective": null }, "clock": "cpu", "complete": true,
-            "ended": "exit", "settings": {},
+    let mut summary = Summary {
+        run: Run {
+            executable: names[0].into(),
+            elapsed_s: 2.0,
+            ranks: 4,
+            threads: 4,
+            period_us: PeriodUs { asked: 4000.0, effective: None },
+            complete: true,
+            ended: "exit".into(),
+            ..Run::default()
         },
-        "collection": serde_json::to_value(plimsoll_summary::Collection::default()).unwrap(),
-        "efficiency": { "parallel": null, "load_balance": null, "communication": null },
-        "projection": { "elapsed_s": 2.0 },
-        "losses": [], "segments": [], "phases": [], "loops": [], "clusters": [],
-        "clocks": {
-            "reference": 0, "offsets_us": [], "drift_ppm": [], "residual_us": null,
-            "method": "none",
-        },
-        "timeline": { "file": null }, "per_rank": { "file": null },
-        "tree": { "frames": [], "nodes": [] },
-    });
-    let mut summary: Summary = serde_json::from_value(whole).unwrap();
+        projection: Projection { elapsed_s: 2.0 },
+        ..Summary::default()
+    };
     for (index, name) in (0u32..).zip(names) {
-        let (function, module) = ((*name).to_owned(), "program".to_owned());
-        let frame = Frame {
-            kind: FrameKind::Function,
-            function,
-            file: None,
-            line: None,
-            offset: None,
-            module,
-        };
-        summary.tree.frames.push(frame);
+        summary.tree.frames.push(Frame::new(FrameKind::Function, *name, "program"));
         summary.tree.nodes.push(node(index));
     }
     summary
@@ -74,19 +59,10 @@ fn node(index: u32) -> TreeNode {
         label: plimsoll_summary::label::Label::WaitPartner,
         calls: 5_000_000_000 + u64::from(index),
         calls_exact: true,
-        balanced: None,
         inclusive: time,
-        exclusive: Metric::default(),
         idle_s: Some(0.25),
-        imb_s: None,
-        wait_s: None,
-        sum_imb_s: None,
-        sum_wait_s: None,
-        blame_inclusive_s: None,
-        blame_exclusive_s: None,
-        blame_fraction: None,
         counters: [("cycles".to_owned(), 7.0)].into(),
-        thread_times: Default::default(),
+        ..TreeNode::default()
     }
 }
 

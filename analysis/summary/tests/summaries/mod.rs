@@ -7,25 +7,14 @@ use plimsoll_summary::*;
 
 pub fn function(name: &str, at: Option<(&str, u32)>) -> Frame {
     Frame {
-        kind: FrameKind::Function,
-        function: name.into(),
         file: at.map(|(file, _)| format!("/home/ada/stencil/src/{file}")),
         line: at.map(|(_, line)| line),
-        offset: None,
-        module: "stencil".into(),
+        ..Frame::new(FrameKind::Function, name, "stencil")
     }
 }
 
 pub fn mpi(name: &str) -> Frame {
-    let module = "libmpi.so.40".into();
-    Frame {
-        kind: FrameKind::Mpi,
-        function: name.into(),
-        file: None,
-        line: None,
-        offset: None,
-        module,
-    }
+    Frame::new(FrameKind::Mpi, name, "libmpi.so.40")
 }
 
 pub fn loop_at(name: &str, file: &str, line: u32) -> Frame {
@@ -34,16 +23,8 @@ pub fn loop_at(name: &str, file: &str, line: u32) -> Frame {
 
 fn metric(mean_s: f64, min_s: f64, max_s: f64, ranks: u32) -> Metric {
     let (sum_s, stddev_s) = (mean_s * f64::from(ranks), (max_s - min_s) / 4.0);
-    Metric {
-        mean_s,
-        min_s,
-        min_observed_s: Some(min_s),
-        max_s,
-        sum_s,
-        stddev_s,
-        ranks,
-        estimate: None,
-    }
+    let min_observed_s = Some(min_s);
+    Metric { mean_s, min_s, min_observed_s, max_s, sum_s, stddev_s, ranks, estimate: None }
 }
 
 /// A tree from its contexts in depth-first order: depth, frame, label, and mean, least, most time.
@@ -63,20 +44,9 @@ pub fn tree(ranks: u32, contexts: Vec<(usize, Frame, Label, [f64; 3])>) -> Tree 
             frame: frame as u32,
             label,
             calls: u64::from(ranks),
-            calls_exact: false,
-            balanced: None,
             inclusive,
             exclusive: inclusive,
-            idle_s: None,
-            imb_s: None,
-            wait_s: None,
-            sum_imb_s: None,
-            sum_wait_s: None,
-            blame_inclusive_s: None,
-            blame_exclusive_s: None,
-            blame_fraction: None,
-            counters: BTreeMap::new(),
-            thread_times: BTreeMap::new(),
+            ..TreeNode::default()
         };
         open.push(tree.nodes.len() as u32);
         tree.nodes.push(node);
@@ -87,55 +57,21 @@ pub fn tree(ranks: u32, contexts: Vec<(usize, Frame, Label, [f64; 3])>) -> Tree 
 /// A process without MPI and without any known value.
 pub fn minimal() -> Summary {
     Summary {
-        schema: SchemaVersion::V1,
         run: Run {
             executable: "true".into(),
-            arguments: vec![],
-            job: None,
             started: "2026-03-01T09:30:00+01:00".into(),
-            elapsed_s: 0.0,
             ranks: 1,
-            world_ranks: None,
             threads: 1,
-            nodes: vec![],
-            mpi: Mpi { library: None, abi: MpiAbi::None },
             period_us: PeriodUs { asked: 4000.0, effective: None },
-            clock: Clock::Cpu,
             complete: true,
-            incomplete: None,
             ended: "exit".into(),
-            settings: BTreeMap::new(),
+            ..Run::default()
         },
-        collection: Collection::default(),
-        efficiency: Efficiency::default(),
-        projection: Projection { elapsed_s: 0.0 },
-        losses: vec![],
-        segments: vec![],
-        phases: vec![],
-        loops: vec![],
-        clusters: vec![],
-        biclusters: vec![],
-        population: None,
-        thread_clusters: vec![],
-        threads: ProcessThreads::default(),
-        clocks: Clocks {
-            reference: 0,
-            offsets_us: vec![],
-            drift_ppm: vec![],
-            residual_us: None,
-            method: ClockMethod::None,
-        },
-        timeline: SideFile::default(),
-        communication: Default::default(),
-        per_rank: SideFile::default(),
-        counters: Default::default(),
-        openmp: Default::default(),
-        tree: Tree::default(),
         thresholds: BTreeMap::from([
             ("min_run_periods".to_owned(), 25.0),
             ("min_efficiency".to_owned(), 0.8),
         ]),
-        notes: vec![],
+        ..Summary::default()
     }
 }
 
