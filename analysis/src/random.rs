@@ -27,3 +27,16 @@ impl Random {
         }
     }
 }
+
+#[cfg(test)]
+impl Random {
+    /// Returns a number in [0, 1).
+    pub fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Returns a sum of uniform numbers: approximately normal, with mean 0 and variance 1.
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+    }
+}

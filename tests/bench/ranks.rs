@@ -7,6 +7,7 @@ use plimsoll_analysis::agreement::{Agreed, Proposal};
 use plimsoll_analysis::clocks::{Reference, lowest};
 use plimsoll_analysis::input::{Cost, JobInfo, RankClock, RankInput};
 use plimsoll_analysis::pairs::Pairs;
+use plimsoll_analysis::random::Random;
 use plimsoll_analysis::rank::Rank;
 use plimsoll_analysis::rules::Rules;
 use plimsoll_analysis::spooled::SpoolNote;
@@ -264,10 +265,7 @@ fn noisy(time_ns: u64, random: u64) -> u64 {
     (time_ns as f64 * (1.0 + NOISE * part)) as u64
 }
 
-/// Returns a pseudo-random number (splitmix64).
+/// Returns a pseudo-random number.
 fn mixed(number: u64) -> u64 {
-    let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+    Random::new(number).next()
 }

@@ -271,14 +271,9 @@ fn squares(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns the sum of uniform numbers: approximately normal with variance 1.
-    fn normal(random: &mut Random) -> f64 {
-        (0..12).map(|_| (random.next() >> 11) as f64 / (1u64 << 53) as f64).sum::<f64>() - 6.0
-    }
-
     /// Rows of normal values with mean 10 and variance 1.
     fn noise(rows: usize, columns: usize, random: &mut Random) -> Vec<Vec<f64>> {
-        (0..rows).map(|_| (0..columns).map(|_| 10.0 + normal(random)).collect()).collect()
+        (0..rows).map(|_| (0..columns).map(|_| 10.0 + random.normal()).collect()).collect()
     }
 
     fn add(matrix: &mut [Vec<f64>], rows: &[usize], columns: &[usize], effect: f64) {

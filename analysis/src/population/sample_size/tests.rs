@@ -32,22 +32,15 @@ enum Shape {
     },
 }
 
-fn uniform(random: &mut Random) -> f64 {
-    (random.next() >> 11) as f64 / (1u64 << 53) as f64
-}
-
 impl Shape {
     fn value(self, random: &mut Random) -> f64 {
         match self {
-            Self::Normal { deviation } => {
-                let sum: f64 = (0..12).map(|_| uniform(random)).sum();
-                1.0 + deviation * (sum - 6.0)
-            }
-            Self::Uniform { half_width } => 1.0 + half_width * (2.0 * uniform(random) - 1.0),
-            Self::Exponential => -(1.0 - uniform(random)).ln(),
+            Self::Normal { deviation } => 1.0 + deviation * random.normal(),
+            Self::Uniform { half_width } => 1.0 + half_width * (2.0 * random.uniform() - 1.0),
+            Self::Exponential => -(1.0 - random.uniform()).ln(),
             Self::TwoKinds { part, factor } => {
                 let noise = Self::Normal { deviation: 0.05 }.value(random);
-                let large = uniform(random) < part;
+                let large = random.uniform() < part;
                 if large { factor * noise } else { noise }
             }
         }
