@@ -25,6 +25,7 @@ use crate::unwind::{Frames, Unwinding};
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::mapping;
 use plimsoll_sys::posix_clocks::clock_ns;
+use plimsoll_sys::process_stat::ProcessStat;
 use plimsoll_wire::clock_anchor::{Anchor, stamp, ticks_in};
 use plimsoll_wire::segment::{
     ADDRESS_IS_CONSTRUCT, ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS,
@@ -241,12 +242,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
 
 /// Returns the start time of this process in clock ticks since boot; 0 if it cannot be read.
 pub fn start_time() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field is a name in parentheses that may itself hold spaces and parentheses.
-    text.rsplit_once(')')
-        .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19))
-        .and_then(|field| field.parse().ok())
-        .unwrap_or(0)
+    ProcessStat::read("self").map_or(0, |stat| stat.start_time)
 }
 
 impl Observed {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_agent::partner_table;
 use plimsoll_sys::memory_kind::{MemoryKind, count_as};
+use plimsoll_sys::process_stat::ProcessStat;
 use plimsoll_wire::clock_anchor::{Anchor, stamp_now};
 use plimsoll_wire::increments::EventEntry;
 use plimsoll_wire::lengths::{LengthOf, numbers};
@@ -500,11 +501,6 @@ fn begin_stamp(segment: &Segment) -> u64 {
 
 /// Returns whether the process that started at `start_time` still runs; a zombie does not.
 pub(crate) fn is_alive(pid: u32, start_time: u64) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The command name may contain any character, but no field after it contains a parenthesis.
-    let Some((_, fields)) = stat.rsplit_once(')') else { return false };
-    let mut fields = fields.split_whitespace();
-    let state = fields.next();
-    let started = fields.nth(18).and_then(|field| field.parse().ok());
-    !matches!(state, Some("Z" | "X") | None) && started == Some(start_time)
+    ProcessStat::read(pid)
+        .is_some_and(|stat| !matches!(stat.state, 'Z' | 'X') && stat.start_time == start_time)
 }

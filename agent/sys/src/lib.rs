@@ -2,10 +2,10 @@
 //!
 //! Each module wraps one kind of resource: [`syscalls`] and [`posix_clocks`] make system calls,
 //! [`own`] and [`descriptors`] hold file descriptors, [`own_files`] opens and creates files,
-//! [`mapping`] maps memory, [`lock`] and [`fork_lock`] exclude other threads,
-//! [`quietly`](quiet::quietly) blocks the signals that a write may raise, [`float_environment`]
-//! keeps computations apart from the program's traps and flags, and [`memory_kind`] attributes the
-//! library's heap to its parts.
+//! [`mapping`] maps memory, [`lock`] and [`fork_lock`] exclude other threads, [`process_stat`]
+//! reads the state of a process, [`quietly`](quiet::quietly) blocks the signals that a write may
+//! raise, [`float_environment`] keeps computations apart from the program's traps and flags, and
+//! [`memory_kind`] attributes the library's heap to its parts.
 //!
 //! # Design constraints
 //! - Pending signals and the application's descriptors are the same after each call as before: the
@@ -26,6 +26,7 @@ pub mod own;
 pub mod own_files;
 pub mod path_lookup;
 pub mod posix_clocks;
+pub mod process_stat;
 pub mod quiet;
 pub mod syscalls;
 pub mod vdso;

@@ -144,14 +144,17 @@ impl<'a> CallForest<'a> {
         format!("{name}, {}", counted(run.ranks.into(), "rank"))
     }
 
-    /// Returns the frames of a node's path, outermost first: indices into the frames.
-    pub fn path(&self, node: u32) -> Vec<u32> {
+    /// Returns the nodes from the outermost one to `node`.
+    pub fn node_path(&self, node: u32) -> Vec<u32> {
         let outer = |node: &u32| self.nodes[*node as usize].parent;
-        let mut path: Vec<u32> = std::iter::successors(Some(node), outer)
-            .map(|node| self.nodes[node as usize].frame)
-            .collect();
+        let mut path: Vec<u32> = std::iter::successors(Some(node), outer).collect();
         path.reverse();
         path
+    }
+
+    /// Returns the frames of a node's path, outermost first: indices into the frames.
+    pub fn path(&self, node: u32) -> Vec<u32> {
+        self.node_path(node).into_iter().map(|node| self.nodes[node as usize].frame).collect()
     }
 
     /// Returns the context behind a node.

@@ -253,11 +253,9 @@ impl<'a> Export<'a> {
     }
 
     fn whole_stack(&mut self, thread: ThreadHandle, node: u32) -> StackHandle {
-        let outer = |node: &u32| self.forest.nodes[*node as usize].parent;
-        let path: Vec<u32> = std::iter::successors(Some(node), outer).collect();
         let mut stack = None;
-        for node in path.iter().rev() {
-            stack = Some(self.stack(thread, stack, *node));
+        for node in self.forest.node_path(node) {
+            stack = Some(self.stack(thread, stack, node));
         }
         stack.unwrap_or_else(|| self.stack(thread, None, node))
     }

@@ -122,7 +122,7 @@ fn write_row(
     let mut end_column = 0;
     for run in cells.runs(row) {
         let wait = Some(run.context).filter(|_| run.waits).and_then(|it| forest.wait_of(it));
-        let path = node_path(forest, wait.unwrap_or(run.context));
+        let path = forest.node_path(wait.unwrap_or(run.context));
         let common = match run.first == end_column {
             true => open.iter().zip(&path).take_while(|(one, other)| one == other).count(),
             false => 0,
@@ -199,14 +199,6 @@ pub fn phase_name(phase: &Phase) -> String {
 
 fn nanoseconds(time_s: f64) -> u64 {
     (time_s * 1e9).max(0.0).round() as u64
-}
-
-/// Returns the nodes from the outermost one to `node`.
-fn node_path(forest: &CallForest<'_>, node: u32) -> Vec<u32> {
-    let outer = |node: &u32| forest.nodes[*node as usize].parent;
-    let mut path: Vec<u32> = std::iter::successors(Some(node), outer).collect();
-    path.reverse();
-    path
 }
 
 fn slice(forest: &CallForest<'_>, node: u32) -> TrackEvent {

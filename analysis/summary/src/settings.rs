@@ -275,30 +275,10 @@ fn closest(name: &str) -> Option<&'static str> {
     let public = TABLE.iter().filter(|variable| variable.state != State::Internal);
     let distances = public.map(|variable| {
         let meant = variable.name.trim_start_matches(PREFIX);
-        (edit_distance(&name, meant), meant.len(), variable.name)
+        (strsim::osa_distance(&name, meant), meant.len(), variable.name)
     });
     let (distance, length, meant) = distances.min()?;
     (distance <= 2.min(length / 3)).then_some(meant)
-}
-
-/// Returns the number of letters to insert, delete, replace or swap with a neighbour.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(before[j - 2] + 1);
-            }
-            row.push(least);
-        }
-        before = std::mem::replace(&mut above, row);
-    }
-    above.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]

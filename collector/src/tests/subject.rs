@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use plimsoll_calls::id_of;
 use plimsoll_sys::own::Identity;
+use plimsoll_sys::process_stat::ProcessStat;
 use plimsoll_wire::record::{
     Delta, Encoder, MAX_RECORD_BYTES, OffCpu, Record, STAMP_SHIFT, Stamp, VERSION, tick_stamp,
 };
@@ -60,7 +61,7 @@ impl Subject {
             (OwnedFd::from_raw_fd(fd), start.cast())
         };
         let known = HashMap::new();
-        let start_time = start_time_of("self");
+        let start_time = ProcessStat::read("self").unwrap().start_time;
         let mut subject =
             Self { file, start, length, ring_bytes, start_time, addresses: 1, known, modules: 0 };
         let header = subject.header();
@@ -102,7 +103,7 @@ impl Subject {
     pub(crate) fn hand_over(&self) -> (std::process::Child, u64) {
         let stdin = self.file.try_clone().unwrap();
         let child = std::process::Command::new("sleep").arg("600").stdin(stdin).spawn().unwrap();
-        let start_time = start_time_of(&child.id().to_string());
+        let start_time = ProcessStat::read(child.id()).unwrap().start_time;
         self.header().pid.store(child.id(), Ordering::Relaxed);
         self.header().start_time.store(start_time, Ordering::Relaxed);
         (child, start_time)
@@ -356,10 +357,4 @@ impl Writer<'_> {
         self.slots.clear();
         self.last = None;
     }
-}
-
-fn start_time_of(pid: &str) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields = stat.rsplit_once(')').unwrap().1;
-    fields.split_whitespace().nth(19).unwrap().parse().unwrap()
 }

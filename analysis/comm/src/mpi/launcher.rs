@@ -3,6 +3,8 @@
 use std::env;
 use std::fs;
 
+use plimsoll_sys::process_stat::ProcessStat;
+
 /// Environment variables with the rank of a process: PMIx, Hydra's and Slurm's PMI, Open MPI,
 /// Slurm, PALS, MVAPICH, ALPS.
 const RANK_VARIABLES: [&str; 7] = [
@@ -178,27 +180,18 @@ fn environment_holds(pid: u32, variables: &[(String, String)]) -> bool {
     })
 }
 
-/// Returns a field of /proc/pid/stat, counted after the process name, which may contain any
-/// character.
-fn stat_field(pid: u32, field: usize) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(field)?.parse().ok()
-}
-
 fn parent(pid: u32) -> Option<u32> {
-    stat_field(pid, 1).and_then(|pid| u32::try_from(pid).ok())
+    ProcessStat::read(pid).map(|stat| stat.parent)
 }
 
 /// Returns whether a process is stopped, by a signal or by a debugger.
 pub fn is_stopped(pid: u32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = text.rsplit_once(')').and_then(|(_, fields)| fields.trim_start().chars().next());
-    matches!(state, Some('T' | 't'))
+    ProcessStat::read(pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
 }
 
 /// Returns the start time of a process, in clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
-    stat_field(pid, 19)
+    ProcessStat::read(pid).map(|stat| stat.start_time)
 }
 
 #[cfg(test)]
