@@ -10,9 +10,11 @@ use plimsoll_collector::profile::{
 };
 use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 
+use crate::diagnose::diagnose;
 use crate::input::{Cost, JobInfo, RankClock, RankInput};
 use crate::rules::Rules;
-use crate::summary::{Mpi, MpiAbi};
+use crate::summary::{Mpi, MpiAbi, Summary};
+use crate::thread_ranks::run;
 
 mod subject_contexts;
 
@@ -380,13 +382,12 @@ fn temporal_tree(
     let mut now = 0;
     for doing in doings {
         let mut path = Vec::new();
-        let mut node = Some(contexts.node(doing.path));
-        while let Some(at) = node {
-            let key = TemporalTreeKey { node, site: 0, position: None };
+        let innermost = contexts.node(doing.path);
+        for node in contexts.tree.outwards(innermost) {
+            let key = TemporalTreeKey { node: Some(node), site: 0, position: None };
             let known = keys.iter().position(|known| *known == key);
             path.push(Key(known.unwrap_or(keys.len()) as u32));
             keys.extend(known.is_none().then_some(key));
-            node = contexts.tree.nodes[at as usize].parent;
         }
         path.reverse();
         let main = usize::from(temporal_tree.depth() > 0);
@@ -421,4 +422,14 @@ pub fn job() -> JobInfo {
         population: None,
         notes: Vec::new(),
     }
+}
+
+/// Returns the summary of a job that several processes diagnose together. The ranks are dealt out
+/// to the processes in turn, rank 0 to the second process.
+pub fn diagnose_on(processes: u32, inputs: &[RankInput], job: &JobInfo) -> Summary {
+    let summaries = run(processes, |comm| {
+        let ours = |input: &&RankInput| (input.rank + 1) % processes == comm.rank();
+        diagnose(comm, inputs.iter().filter(ours).cloned().collect(), job).unwrap()
+    });
+    summaries.into_iter().next().flatten().unwrap()
 }

@@ -21,12 +21,8 @@ fn boundary_ranks_of_a_sweep_and_their_four_loops_are_a_bicluster() {
         assert_eq!(more["ranks"], "0,5-6,11", "{more:#}");
         let nodes = more["nodes"].as_array().expect("a list");
         let within = |function: &str| {
-            let outer = |node: &u64| summary.at(&format!("/tree/nodes/{node}/parent")).as_u64();
-            let is_within = |node: &Value| {
-                let mut path = std::iter::successors(node.as_u64(), outer);
-                path.any(|node| summary.node_function(node as usize) == Some(function))
-            };
-            nodes.iter().filter(|node| is_within(node)).count()
+            let is_within = |node: &u64| summary.path_to(*node as usize).contains(&function);
+            nodes.iter().filter_map(Value::as_u64).filter(is_within).count()
         };
         for function in LEAKAGE {
             assert!(within(function) > 0, "{function}: {more:#}");

@@ -93,17 +93,13 @@ fn assert_same(job: &Outcome, tool: &str, lanes: &Lanes, prefix: &str) -> (f64, 
 fn assert_same_course(job: &Outcome, tool: &str, lanes: &Lanes) -> (f64, f64) {
     let waits_s = assert_same(job, tool, lanes, "totals: ");
     let summary = job.summary();
-    let nodes = summary.at("/tree/nodes").as_array().expect("a list");
     let file = job.files_ending(".plimsoll.timeline").remove(0);
     let timeline: Value = serde_json::from_slice(&fs::read(file).expect("a file")).expect("JSON");
     let columns = timeline["columns"].as_u64().expect("a number") as usize;
     let time = |key: &str| timeline[key].as_f64().expect("a time");
     let (first_s, width_s) = (time("begin_s"), (time("end_s") - time("begin_s")) / columns as f64);
     let begin_s = |column: usize| (first_s + column as f64 * width_s).max(0.0);
-    let is_below = |node: usize, of: &[usize]| {
-        let outer = |at: &usize| nodes[*at]["parent"].as_u64().map(|parent| parent as usize);
-        std::iter::successors(Some(node), outer).any(|at| of.contains(&at))
-    };
+    let is_below = |node, of: &[usize]| summary.outwards(node).any(|at| of.contains(&at));
     let cells = timeline["cells"].as_array().expect("a list");
     for (rank, row) in cells.chunks_exact(columns).enumerate() {
         for function in FUNCTIONS {

@@ -7,6 +7,7 @@ use plimsoll_tests::mpi::{Mpi, needs};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch};
+use plimsoll_tests::summary::number;
 use plimsoll_tests::truth::assert_within;
 
 /// GCC with its OpenMP runtime.
@@ -25,10 +26,6 @@ fn job(ranks: u32, threads: u32, how: &str) -> Job {
 /// Returns the regions of the summary.
 fn regions(job: &Outcome) -> &[Value] {
     job.summary().at("/openmp/regions").as_array().expect("a list")
-}
-
-fn number(value: &Value, key: &str) -> f64 {
-    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
 }
 
 /// Returns the function above a context in the tree of call paths.

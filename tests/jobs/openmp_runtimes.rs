@@ -12,6 +12,7 @@ use plimsoll_tests::openmp_runtime::{Language, OpenMpRuntime, team};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::{Form, executable};
 use plimsoll_tests::subject_job::{Job, Watch};
+use plimsoll_tests::summary::number;
 use plimsoll_tests::truth::{Truth, assert_within};
 
 /// Maximum difference between a time in the summary and the subject's own.
@@ -20,10 +21,6 @@ const TOLERANCE: f64 = 0.10;
 fn watched(subject: &str, language: Language, runtime: OpenMpRuntime, arguments: &str) -> Job {
     let job = Job::alone(subject).form(Form::OpenMp(language, runtime)).arguments(arguments);
     team(job.variable("OMP_CANCELLATION", "true"), 4).watch(Watch::Run)
-}
-
-fn number(value: &Value, key: &str) -> f64 {
-    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
 }
 
 /// Returns the sum of a number over the entries for the region that the truth names.

@@ -25,19 +25,15 @@ fn ranks(strata: &Value, key: &str) -> Vec<BTreeSet<u64>> {
     strata.map(|it| numbers(it[key].as_str().unwrap_or("")).into_iter().collect()).collect()
 }
 
-/// Returns the call path of a node: kinds and names of its frames, and their lines.
-fn path(summary: &Summary, node: u64) -> Vec<String> {
+/// Returns the call path of a node, innermost first: kinds, names and lines of its frames.
+fn path(summary: &Summary, node: usize) -> Vec<String> {
     let tree = summary.at("/tree");
-    let mut path = Vec::new();
-    let mut next = Some(node);
-    while let Some(node) = next {
-        let node = &tree["nodes"][node as usize];
-        let frame = &tree["frames"][node["frame"].as_u64().expect("an index") as usize];
-        path.push(format!("{} {} {}", frame["kind"], frame["function"], frame["line"]));
-        next = node["parent"].as_u64();
-    }
-    path.reverse();
-    path
+    let named = |node: usize| {
+        let frame = tree["nodes"][node]["frame"].as_u64().expect("an index");
+        let frame = &tree["frames"][frame as usize];
+        format!("{} {} {}", frame["kind"], frame["function"], frame["line"])
+    };
+    summary.outwards(node).map(named).collect()
 }
 
 /// Returns the mean of a metric over all ranks, from the job's own summary: with another sum than
@@ -48,9 +44,9 @@ fn truth(job: &Summary, digest: &Summary, metric: &Value) -> f64 {
         assert_eq!(population["quantity"], "work");
         return population["time"]["mean_s"].as_f64().expect("work is known");
     };
-    let wanted = path(digest, node);
+    let wanted = path(digest, node as usize);
     let nodes = job.at("/tree/nodes").as_array().expect("nodes is a list");
-    let place = (0..nodes.len()).find(|at| path(job, *at as u64) == wanted);
+    let place = (0..nodes.len()).find(|at| path(job, *at) == wanted);
     let place = place.unwrap_or_else(|| panic!("the job has no {wanted:?}"));
     let quantity = metric["quantity"].as_str().expect("a quantity");
     nodes[place][quantity]["mean_s"].as_f64().expect("a mean")

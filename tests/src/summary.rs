@@ -10,6 +10,15 @@ use crate::artifacts::workspace_dir;
 use crate::lists::numbers;
 use crate::per_rank_check::PerRank;
 
+/// Returns the number with a name in a part of a summary.
+///
+/// # Panics
+/// If there is none.
+#[track_caller]
+pub fn number(part: &Value, key: &str) -> f64 {
+    part[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {part}"))
+}
+
 /// The summary of one job or process.
 #[derive(Clone, Debug)]
 pub struct Summary {
@@ -153,15 +162,17 @@ impl Summary {
 
     /// Returns the functions from the outermost one to a node of the tree.
     pub fn path_to(&self, node: usize) -> Vec<&str> {
-        let mut path = Vec::new();
-        let mut next = Some(node);
-        while let Some(index) = next {
-            path.extend(self.node_function(index));
-            next =
-                self.value["tree"]["nodes"][index]["parent"].as_u64().map(|index| index as usize);
-        }
+        let functions = self.outwards(node).filter_map(|node| self.node_function(node));
+        let mut path: Vec<&str> = functions.collect();
         path.reverse();
         path
+    }
+
+    /// Returns a node of the tree and its callers, innermost first.
+    pub fn outwards(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        let nodes = &self.value["tree"]["nodes"];
+        let parent = |node: &usize| nodes[*node]["parent"].as_u64().map(|parent| parent as usize);
+        std::iter::successors(Some(node), parent)
     }
 
     /// Returns the function of a context; `None` for loops and inlined calls.

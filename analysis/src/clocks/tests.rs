@@ -1,8 +1,7 @@
 use super::*;
-use crate::diagnose::{diagnose, diagnose_alone};
+use crate::diagnose::diagnose_alone;
 use crate::summary::Summary;
-use crate::synthetic_run::{MS, Subject, doing, job};
-use crate::thread_ranks::run;
+use crate::synthetic_run::{MS, Subject, diagnose_on, doing, job};
 
 const BARRIER: &str = "main/MPI_Barrier";
 /// Tolerance between the truth and the summary, in microseconds: a few roundings.
@@ -54,12 +53,8 @@ fn skewed_nodes_are_aligned_whoever_holds_the_ranks() {
     assert_eq!(one.clocks.drift_ppm, [0.0; 6]);
     assert_eq!(one.clocks.residual_us, Some(0.0));
     for processes in [2, 3, 7] {
-        let summaries = run(processes, |comm| {
-            let ours = |input: &RankInput| (input.rank + 2) % processes == comm.rank();
-            let local = subject.inputs().into_iter().filter(ours).collect();
-            diagnose(comm, local, &job()).unwrap()
-        });
-        assert_eq!(summaries[0].as_ref(), Some(&one), "{processes} processes");
+        let found = diagnose_on(processes, &subject.inputs(), &job());
+        assert_eq!(found, one, "{processes} processes");
     }
     // Except for clocks, the diagnosis equals that of a run with aligned clocks.
     let plain = alone(&uneven(6, 40));

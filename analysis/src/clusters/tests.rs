@@ -4,7 +4,7 @@ use super::*;
 use crate::agreement::{Agreed, Matching};
 use crate::context_order::ordered;
 use crate::rank::Rank;
-use crate::synthetic_run::{Doing, MS, Subject, doing};
+use crate::synthetic_run::{Doing, MS, Subject, diagnose_on, doing, job};
 use crate::totals::Totals;
 
 const BARRIER: &str = "main/MPI_Barrier";
@@ -108,13 +108,7 @@ fn few_blocks_wait_for_their_partners() {
 
 #[test]
 fn the_rank_nearest_to_the_mean_represents_a_cluster() {
-    let subject = planted(8, 0);
-    let summaries = crate::thread_ranks::run(3, |comm| {
-        let ours = (0..8).filter(|rank| rank % 3 == comm.rank());
-        let ours = ours.map(|rank| subject.input(rank)).collect();
-        crate::diagnose::diagnose(comm, ours, &crate::synthetic_run::job()).unwrap()
-    });
-    let clusters = summaries.into_iter().next().flatten().unwrap().clusters;
+    let clusters = diagnose_on(3, &planted(8, 0).inputs(), &job()).clusters;
     let ranks: Vec<&str> = clusters.iter().map(|cluster| cluster.ranks.as_str()).collect();
     assert_eq!(ranks, ["0", "1-7"]);
     // Members relax for 21, 22, 20, 21, 22, 20 and 21 ms in each step: 21 on average.
@@ -127,7 +121,7 @@ fn ranks_without_courses_are_in_no_cluster() {
     let subject = planted(2, 0);
     let mut inputs = subject.inputs();
     inputs[0].profile.temporal_tree = None;
-    let summary = crate::diagnose::diagnose_alone(inputs, &crate::synthetic_run::job()).unwrap();
+    let summary = crate::diagnose::diagnose_alone(inputs, &job()).unwrap();
     let ranks: Vec<&str> = summary.clusters.iter().map(|it| it.ranks.as_str()).collect();
     assert_eq!(ranks, ["1"]);
     assert_eq!(summary.clusters[0].distance, None);

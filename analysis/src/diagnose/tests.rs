@@ -25,7 +25,7 @@ use std::sync::LazyLock;
 
 use super::*;
 use crate::summary::{Cause, Label, Loss, LossKind};
-use crate::synthetic_run::{MS, Subject, doing, job};
+use crate::synthetic_run::{MS, Subject, diagnose_on, doing, job};
 
 const BARRIER: &str = "main/MPI_Barrier";
 

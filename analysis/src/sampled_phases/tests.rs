@@ -5,11 +5,10 @@ use plimsoll_collector::profile::{
     NodeId, NodeValue, Passage, PhaseProfile, ProcessProfile, Series, Sight, SyncReturns, SyncSite,
 };
 
-use crate::diagnose::{diagnose, diagnose_alone};
+use crate::diagnose::diagnose_alone;
 use crate::input::{Cost, RankClock, RankInput};
 use crate::summary::{ClockMethod, Summary};
-use crate::synthetic_run::{BEGIN_NS, Contexts, MS, job};
-use crate::thread_ranks::run;
+use crate::synthetic_run::{BEGIN_NS, Contexts, MS, diagnose_on, job};
 
 const PERIOD: u64 = 4 * MS;
 /// Duration of a synchronisation in which a rank does not wait, in nanoseconds.
@@ -291,12 +290,8 @@ fn a_run_of_known_structure_has_exactly_its_phases() {
     assert!((loss.seconds - 0.015 * 29.0).abs() < 0.03, "{loss:?}");
     // The result does not depend on the placement of ranks on processes.
     for processes in [2, 3] {
-        let summaries = run(processes, |comm| {
-            let ours = |input: &RankInput| (input.rank + 1) % processes == comm.rank();
-            let local = subject.inputs().into_iter().filter(ours).collect();
-            diagnose(comm, local, &job()).unwrap()
-        });
-        assert_eq!(summaries[0].as_ref(), Some(&one), "{processes} processes");
+        let found = diagnose_on(processes, &subject.inputs(), &job());
+        assert_eq!(found, one, "{processes} processes");
     }
 }
 

@@ -65,13 +65,9 @@ impl Spool {
 
 /// Functions from the outermost to the innermost frame.
 fn path(profile: &ProcessProfile, node: u32) -> Vec<String> {
-    let mut path = Vec::new();
-    let mut next = Some(node);
-    while let Some(at) = next {
-        let node = &profile.tree.nodes[at as usize];
-        path.push(profile.tree.frames[node.frame as usize].function.clone());
-        next = node.parent;
-    }
+    let tree = &profile.tree;
+    let function = |node| tree.frame_of(node).function.clone();
+    let mut path: Vec<String> = tree.outwards(node).map(function).collect();
     path.reverse();
     path
 }

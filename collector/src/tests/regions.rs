@@ -245,8 +245,8 @@ fn waits_for_a_lock_know_the_context_of_the_call_that_has_it() {
         .lock_waits
         .iter()
         .map(|it| {
-            let holder = it.holder.map(|holder| path_of(&profile, holder));
-            (it.is_main, path_of(&profile, it.node), holder, it.count, it.waited_ns / STAMP_NS)
+            let path = |node| super::path(&profile, node).join("/");
+            (it.is_main, path(it.node), it.holder.map(path), it.count, it.waited_ns / STAMP_NS)
         })
         .collect();
     waits.sort();
@@ -261,8 +261,4 @@ fn waits_for_a_lock_know_the_context_of_the_call_that_has_it() {
             (true, main, Some(inside), 2, 42),
         ]
     );
-}
-
-fn path_of(profile: &crate::profile::ProcessProfile, node: u32) -> String {
-    path(profile, node).join("/")
 }

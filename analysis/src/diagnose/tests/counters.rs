@@ -5,7 +5,6 @@ use plimsoll_collector::profile::{CountedEvent, CounterProfile, MAX_EVENTS};
 use super::*;
 use crate::summary::{WorkDifference, WorkDifferenceKind};
 use crate::synthetic_run::Contexts;
-use crate::thread_ranks::run;
 
 /// Returns the summary of three ranks: rank r has 100 (r + 1) instructions and 50 cycles in
 /// `solve`, 10 and 0 in `main` itself; rank 2 does not count the event `page-faults`.
@@ -112,12 +111,7 @@ fn uneven(events: [&'static str; 2], values: fn(u32) -> [u64; 2]) -> Subject {
 
 /// Returns the difference in the first cause of the only loss, found by three processes.
 fn difference(subject: &Subject) -> Option<WorkDifference> {
-    let mut summaries = run(3, |comm| {
-        let here = |rank: &u32| rank % 3 == comm.rank();
-        let local = (0..subject.ranks).filter(here).map(|rank| subject.input(rank)).collect();
-        diagnose(comm, local, &job()).unwrap()
-    });
-    let summary = summaries.swap_remove(0).unwrap();
+    let summary = diagnose_on(3, &subject.inputs(), &job());
     let cause = &only_loss(&summary).causes[0];
     assert_eq!(cause.path.last().unwrap().function, "kernel");
     // One process finds the same, in the form of the schema.

@@ -75,12 +75,7 @@ fn a_pipeline_begins_at_its_first_rank() {
 #[test]
 fn the_matrix_does_not_depend_on_who_reduces() {
     let alone = diagnose_alone(pipeline(), &job()).unwrap();
-    let shared = crate::thread_ranks::run(4, |comm| {
-        let rank = comm.rank() as usize;
-        let local = pipeline().into_iter().skip(rank).take(1).collect();
-        diagnose(comm, local, &job()).unwrap()
-    });
-    let summary = shared.into_iter().flatten().next().unwrap();
+    let summary = diagnose_on(4, &pipeline(), &job());
     assert_eq!(summary.communication, alone.communication);
     assert_eq!(summary.losses, alone.losses);
 }
@@ -179,12 +174,7 @@ fn late_senders_are_told_from_calls_without_a_record() {
     // Of 300 ms in a step, 150 begin at rank 0 and 100 at rank 1.
     assert_eq!((origin.ranks.as_str(), rounded(origin.share)), ("0-1", 0.833333));
     assert!(!origin.changes);
-    let shared = crate::thread_ranks::run(4, |comm| {
-        let rank = comm.rank() as usize;
-        let local = recorded_pipeline().into_iter().skip(rank).take(1).collect();
-        diagnose(comm, local, &job()).unwrap()
-    });
-    let shared = shared.into_iter().flatten().next().unwrap();
+    let shared = diagnose_on(4, &recorded_pipeline(), &job());
     assert_eq!(shared.losses, summary.losses);
 }
 

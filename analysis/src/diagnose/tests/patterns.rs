@@ -106,11 +106,7 @@ fn ranks_with_more_events_in_some_contexts_are_a_bicluster() {
 fn however_ranks_lie_on_nodes_the_biclusters_are_the_same() {
     let subject = grid();
     let alone = diagnose_alone(subject.inputs(), &job()).unwrap();
-    let together = crate::thread_ranks::run(5, |comm| {
-        let mine = |input: &RankInput| input.rank % 5 == comm.rank();
-        diagnose(comm, subject.inputs().into_iter().filter(mine).collect(), &job()).unwrap()
-    });
-    let together = together.into_iter().flatten().next().unwrap();
+    let together = diagnose_on(5, &subject.inputs(), &job());
     assert_eq!(together.biclusters, alone.biclusters);
 }
 

@@ -198,10 +198,7 @@ fn slow_places_do_not_depend_on_the_processes_that_hold_the_ranks() {
     let subject = two_nodes(|rank, _| on_ketch(rank));
     let truth = verdict(&subject);
     for processes in [2, 3] {
-        let summaries = crate::thread_ranks::run(processes, |comm| {
-            let ours = (0..8).filter(|rank| rank % processes == comm.rank());
-            diagnose(comm, ours.map(|rank| subject.input(rank)).collect(), &job()).unwrap()
-        });
-        assert_eq!(summaries[0].as_ref(), Some(&truth), "{processes} processes");
+        let found = diagnose_on(processes, &subject.inputs(), &job());
+        assert_eq!(found, truth, "{processes} processes");
     }
 }

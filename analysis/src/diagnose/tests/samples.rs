@@ -133,11 +133,7 @@ fn the_choice_follows_from_the_seed() {
 fn however_ranks_lie_on_nodes_the_sample_is_the_same() {
     let (subject, job) = (kinds(4, 1), sampling("error=3%"));
     let alone = diagnosed(&subject, &job);
-    let together = crate::thread_ranks::run(5, |comm| {
-        let mine = |input: &RankInput| input.rank % 5 == comm.rank();
-        diagnose(comm, subject.inputs().into_iter().filter(mine).collect(), &job).unwrap()
-    });
-    let together = together.into_iter().flatten().next().unwrap();
+    let together = diagnose_on(5, &subject.inputs(), &job);
     assert_eq!(together.population, alone.population);
 }
 
