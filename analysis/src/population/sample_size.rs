@@ -61,7 +61,8 @@ impl StratifiedMetric {
     /// Cochran, 5.5). A stratum that would need more ranks than it has is sampled as a whole, and
     /// the proportion holds for the others (Cochran, 5.8). For a single stratum, with the normal
     /// distribution in place of Student's t, the number is that of Cochran, 4.6:
-    /// n = n0 / (1 + n0 / N) with n0 = (z S / d)^2.
+    /// n = n0 / (1 + n0 / N) with n0 = (z S / d)^2. The formula of the slides, N s^2 / (N^2 V^2 +
+    /// s^2) with V = (d / z)^2, depends on the unit of time.
     pub fn required(&self, precision: Precision, least: &[u32]) -> Vec<u32> {
         let weights = self.each().map(|(size, moments)| size * moments.variance.sqrt());
         let weights: Vec<f64> = weights.collect();

@@ -94,12 +94,3 @@ fn blocks_begin_and_end_with_the_instructions_that_objdump_finds() {
         assert!(counts.targets_differ * 1000 <= counts.jumps, "{counts:?}");
     }
 }
-
-#[test]
-#[ignore = "what it counts is for reading: BINARIES=/path/a.so:/path/b"]
-fn blocks_of_every_function_of_the_given_binaries() {
-    let list = std::env::var("BINARIES").unwrap_or_default();
-    for path in list.split(':').filter(|path| !path.is_empty()) {
-        println!("{path} {:?}", compare(Path::new(path)));
-    }
-}

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use petgraph::algo::dominators::{Dominators, simple_fast};
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -19,16 +18,10 @@ use crate::symbols::{Source, Table};
 #[derive(Debug, Default)]
 struct Counts {
     functions: usize,
-    blocks: usize,
-    unreached: usize,
-    calls: usize,
     loops: usize,
-    irreducible: usize,
     functions_irreducible: usize,
     incomplete: usize,
     absent: usize,
-    bytes: usize,
-    took: Duration,
 }
 
 pub(super) fn open(path: &Path) -> Binary {
@@ -123,26 +116,18 @@ fn sweep(path: &Path, every: usize) -> Counts {
     let binary = open(path);
     let mut counts = Counts::default();
     for (range, symbol) in binary.functions().step_by(every) {
-        let start = Instant::now();
         let function = Function::recover(&binary, None, range.start, &range);
-        counts.took += start.elapsed();
         counts.functions += 1;
         let Some(graph) = function.graph() else {
             counts.absent += 1;
             continue;
         };
-        counts.blocks += graph.blocks().len();
-        let each = 0..graph.blocks().len() as u32;
-        counts.unreached += each.filter(|block| !graph.is_reached(*block)).count();
-        counts.calls += function.calls().len();
         counts.loops += function.loops().len();
-        counts.bytes += function.bytes();
         counts.incomplete += usize::from(!function.is_complete());
         // Loops in unreached code have no dominators.
         let is_reached = |each: &Loop| graph.is_reached(graph.block_at(each.header).unwrap());
         let reached: Vec<&Loop> = function.loops().iter().filter(|each| is_reached(each)).collect();
         let irreducible = reached.iter().filter(|each| each.is_irreducible).count();
-        counts.irreducible += irreducible;
         let (natural, is_reducible) = natural_loops(graph);
         let what = format!("{}: {symbol} at {:#x}", path.display(), range.start);
         if is_reducible {
@@ -180,15 +165,5 @@ fn loops_are_the_natural_loops_that_petgraph_finds() {
         assert!(counts.functions_irreducible * 4 < counts.functions, "{counts:?}");
         assert!(counts.incomplete * 100 <= counts.functions, "{counts:?}");
         assert_eq!(counts.absent, 0);
-    }
-}
-
-#[test]
-#[ignore = "a minute; what it counts is for reading: BINARIES=/path/a.so:/path/b"]
-fn loops_of_every_function_of_the_given_binaries() {
-    let list = std::env::var("BINARIES").unwrap_or_default();
-    let given = list.split(':').filter(|path| !path.is_empty()).map(PathBuf::from);
-    for path in given.chain([std::env::current_exe().unwrap()]) {
-        println!("{} {:?}", path.display(), sweep(&path, 1));
     }
 }
