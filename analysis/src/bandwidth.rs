@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::map_merge::merge;
 use crate::metrics::NS_PER_S;
 
 /// Quantile of the observations that is taken as bandwidth, in percent.
@@ -52,12 +53,7 @@ impl Bandwidths {
     pub fn combine(&mut self, other: Self) {
         let both = [(&mut self.whole, other.whole), (&mut self.completed, other.completed)];
         for (ours, theirs) in both {
-            for (size, histogram) in theirs {
-                let ours = ours.entry(size).or_default();
-                for (bandwidth, count) in histogram {
-                    *ours.entry(bandwidth).or_default() += count;
-                }
-            }
+            merge(ours, theirs, |ours, theirs| merge(ours, theirs, |ours, count| *ours += count));
         }
     }
 

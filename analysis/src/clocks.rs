@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::input::{Exchange, RankInput};
+use crate::map_merge::merge;
 use crate::ranks::RankSet;
 use crate::summary::{ClockMethod, Clocks};
 
@@ -199,9 +200,7 @@ impl ClockTotals {
 
     /// Merges the clocks of other ranks.
     pub fn combine(&mut self, other: Self) {
-        for (name, known) in other.clocks {
-            self.clocks.entry(name).or_default().combine(known);
-        }
+        merge(&mut self.clocks, other.clocks, Known::combine);
     }
 
     /// Returns the shifts that convert the ranks' times to the reference clock.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{CounterProfile, MAX_EVENTS, NodeId};
 use serde::{Deserialize, Serialize};
 
+use crate::map_merge::{merge, moved};
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::rank::Rank;
 use crate::ranks::RankSet;
@@ -88,20 +89,15 @@ impl CounterTotals {
 
     /// Adds other ranks; `places` are their contexts here.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
-        for (name, theirs) in other.events {
-            let ours = self.events.entry(name).or_default();
+        merge(&mut self.events, other.events, |ours, theirs| {
             ours.total = ours.total.saturating_add(theirs.total);
             ours.counted = ours.counted.union(&theirs.counted);
-            for (error, ranks) in theirs.refused {
-                let refused = ours.refused.entry(error).or_default();
-                *refused = refused.union(&ranks);
-            }
-            for (node, count) in theirs.contexts {
-                let context = ours.contexts.entry(places[node as usize]).or_default();
-                context.inclusive.combine(&count.inclusive);
-                context.exclusive.combine(&count.exclusive);
-            }
-        }
+            merge(&mut ours.refused, theirs.refused, |ours, ranks| *ours = ours.union(&ranks));
+            merge(&mut ours.contexts, moved(theirs.contexts, places), |ours, theirs| {
+                ours.inclusive.combine(&theirs.inclusive);
+                ours.exclusive.combine(&theirs.exclusive);
+            });
+        });
         self.uncounted_ns = self.uncounted_ns.saturating_add(other.uncounted_ns);
         self.uncounted_threads += other.uncounted_threads;
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::RankInput;
 use crate::label::Label;
+use crate::map_merge::merge;
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
@@ -217,16 +218,16 @@ impl JobTotals {
     /// Adds the totals of other ranks.
     pub fn combine(&mut self, other: Self) {
         self.ranks = self.ranks.union(&other.ranks);
-        for (reason, theirs) in other.left_out {
-            let ranks = self.left_out.entry(reason).or_default();
-            *ranks = ranks.union(&theirs);
-        }
-        for (name, theirs) in other.hosts {
-            let ours = self.hosts.entry(name).or_default();
+        let unite = |ours: &mut RankSet, theirs: RankSet| *ours = ours.union(&theirs);
+        merge(&mut self.left_out, other.left_out, unite);
+        merge(&mut self.marks_off, other.marks_off, unite);
+        merge(&mut self.unfollowed, other.unfollowed, unite);
+        merge(&mut self.spool_troubles, other.spool_troubles, unite);
+        merge(&mut self.hosts, other.hosts, |ours, theirs| {
             ours.ranks = ours.ranks.union(&theirs.ranks);
             ours.cores.extend(theirs.cores);
             ours.others_ns += theirs.others_ns;
-        }
+        });
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.bin_ns = self.bin_ns.max(other.bin_ns);
         self.threads += other.threads;
@@ -242,22 +243,8 @@ impl JobTotals {
         // The alphabetical order of the clock names is their order of quality.
         self.clock = std::mem::take(&mut self.clock).max(other.clock);
         self.stepped_aside = self.stepped_aside.union(&other.stepped_aside);
-        for (reason, ranks) in other.marks_off {
-            let ours = self.marks_off.entry(reason).or_default();
-            *ours = ours.union(&ranks);
-        }
-        for (bit, ranks) in other.unfollowed {
-            let ours = self.unfollowed.entry(bit).or_default();
-            *ours = ours.union(&ranks);
-        }
-        for (trouble, ranks) in other.spool_troubles {
-            let ours = self.spool_troubles.entry(trouble).or_default();
-            *ours = ours.union(&ranks);
-        }
         self.counts.combine(&other.counts);
-        for (name, samples) in other.late {
-            *self.late.entry(name).or_default() += samples;
-        }
+        merge(&mut self.late, other.late, |ours, samples| *ours += samples);
     }
 }
 

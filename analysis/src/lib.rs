@@ -37,6 +37,7 @@ pub mod late_partners;
 mod lock_totals;
 pub mod loop_totals;
 pub mod losses;
+mod map_merge;
 pub mod message_ends;
 pub mod metrics;
 pub mod mpmd;

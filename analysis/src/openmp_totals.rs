@@ -8,6 +8,7 @@ use plimsoll_collector::profile::{
 use serde::{Deserialize, Serialize};
 
 use crate::lock_totals::LockTotals;
+use crate::map_merge::{merge, moved};
 use crate::metrics::NS_PER_S;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
@@ -98,12 +99,9 @@ impl OpenMpTotals {
         self.runtimes.extend(other.runtimes);
         self.unmeasured = self.unmeasured.saturating_add(other.unmeasured);
         self.locks.combine(other.locks, places);
-        for (node, theirs) in other.regions {
-            self.regions.entry(places[node as usize]).or_default().add(&theirs);
-        }
-        for (function, theirs) in other.tasks {
-            self.tasks.entry(function).or_default().add(&theirs);
-        }
+        let regions = moved(other.regions, places);
+        merge(&mut self.regions, regions, |ours, theirs| ours.add(&theirs));
+        merge(&mut self.tasks, other.tasks, |ours, theirs| ours.add(&theirs));
     }
 
     /// Returns the regions by the contexts of the calls that make them.

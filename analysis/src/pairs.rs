@@ -11,6 +11,7 @@ use crate::canonical::{Step, find};
 use crate::clocks::Alignment;
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::delays::Waits;
+use crate::map_merge::merge;
 use crate::message_ends::Ends;
 use crate::metrics::NS_PER_S;
 use crate::rank::Rank;
@@ -195,15 +196,11 @@ impl Pairs {
     /// Adds the messages of other ranks.
     #[must_use]
     pub fn combine(mut self, other: Self) -> Self {
-        for (pair, messages) in other.all {
-            self.all.entry(pair).or_default().add(&messages);
-        }
+        merge(&mut self.all, other.all, |ours, theirs| ours.add(&theirs));
         self.unknown.add(&other.unknown);
         self.others.add(&other.others);
         for (ours, theirs) in self.losses.iter_mut().zip(other.losses) {
-            for (pair, ns) in theirs {
-                *ours.entry(pair).or_default() += ns;
-            }
+            merge(ours, theirs, |ours, ns| *ours += ns);
         }
         self.ends.combine(other.ends);
         self
@@ -293,9 +290,7 @@ pub fn ask_for_work(
     let ours: Vec<Work> = begins.iter().map(|begin| work_at(ranks, begin)).collect();
     reduce(comm, ours, |mut ours, theirs| {
         for (ours, theirs) in ours.iter_mut().zip(theirs) {
-            for (path, ns) in theirs {
-                *ours.entry(path).or_default() += ns;
-            }
+            merge(ours, theirs, |ours, ns| *ours += ns);
         }
         ours
     })

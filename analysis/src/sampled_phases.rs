@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::clocks::{ClockName, Lowest};
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::input::RankInput;
+use crate::map_merge::merge;
 
 mod align;
 mod cut;
@@ -315,13 +316,8 @@ impl Vote {
 fn combine(mut ours: Vec<Vote>, theirs: Vec<Vote>) -> Vec<Vote> {
     for (vote, other) in ours.iter_mut().zip(theirs) {
         vote.ranks += other.ranks;
-        for (ours, theirs) in
-            [(&mut vote.possible, other.possible), (&mut vote.sampled, other.sampled)]
-        {
-            for (site, ranks) in theirs {
-                *ours.entry(site).or_default() += ranks;
-            }
-        }
+        merge(&mut vote.possible, other.possible, |ours, ranks| *ours += ranks);
+        merge(&mut vote.sampled, other.sampled, |ours, ranks| *ours += ranks);
     }
     ours
 }

@@ -20,6 +20,7 @@ use plimsoll_wire::sync_id::least_level;
 use serde::{Deserialize, Serialize};
 
 use crate::instances::{Instance, each_of_rank};
+use crate::map_merge::{merge, moved};
 use crate::rank::Rank;
 
 /// A subgroup interval, combined over some of its members.
@@ -127,12 +128,9 @@ impl SubgroupIntervals {
     /// Merges the subgroup intervals of other ranks; `places` maps their nodes to ours.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         self.level = self.level.max(other.level);
-        for (phase, theirs) in other.closed {
-            let ours = self.closed.entry(phase).or_default();
-            for (end, loss) in theirs {
-                ours.entry(places[end as usize]).or_default().combine(loss, places);
-            }
-        }
+        merge(&mut self.closed, other.closed, |ours, theirs| {
+            merge(ours, moved(theirs, places), |ours, loss| ours.combine(loss, places));
+        });
         for ((subgroup, index), mut interval) in other.open {
             interval.values.move_to(places);
             interval.ends_in = interval.ends_in.map(|node| places[node as usize]);
@@ -203,9 +201,8 @@ impl SubgroupLoss {
     /// Adds the subgroup intervals of other ranks; `places` maps their nodes to ours.
     fn combine(&mut self, other: Self, places: &[NodeId]) {
         self.lost += other.lost;
-        for (node, uneven) in other.nodes {
-            self.nodes.entry(places[node as usize]).or_default().combine(&uneven);
-        }
+        let nodes = moved(other.nodes, places);
+        merge(&mut self.nodes, nodes, |ours, theirs| ours.combine(&theirs));
     }
 }
 

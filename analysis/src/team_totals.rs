@@ -6,6 +6,7 @@ use plimsoll_collector::profile::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::job_totals::JobTotals;
+use crate::map_merge::{merge, moved};
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::summary::OpenMpEfficiency;
@@ -174,27 +175,21 @@ impl TeamTotals {
         self.serial_ns += other.serial_ns;
         self.serial_idle_ns += other.serial_idle_ns;
         self.without_teams_ns += other.without_teams_ns;
-        for (node, theirs) in other.serial {
-            let serial = self.serial.entry(place(node)).or_default();
-            serial.time.combine(&theirs.time);
-            serial.gain_ns += theirs.gain_ns;
-        }
-        for (node, theirs) in other.creations {
-            let creation = self.creations.entry(place(node)).or_default();
-            creation.count += theirs.count;
-            creation.time_ns += theirs.time_ns;
-            let call = theirs.call.map(|(ns, call)| (ns, place(call)));
-            creation.call = creation.call.max(call);
-        }
+        merge(&mut self.serial, moved(other.serial, places), |ours, theirs| {
+            ours.time.combine(&theirs.time);
+            ours.gain_ns += theirs.gain_ns;
+        });
+        merge(&mut self.creations, moved(other.creations, places), |ours, theirs| {
+            ours.count += theirs.count;
+            ours.time_ns += theirs.time_ns;
+            ours.call = ours.call.max(theirs.call.map(|(ns, call)| (ns, place(call))));
+        });
         self.tasks.count += other.tasks.count;
         self.tasks.fine += other.tasks.fine;
         self.tasks.fine_work_ns += other.tasks.fine_work_ns;
-        for (node, idle) in other.idle {
-            self.idle.entry(place(node)).or_default().combine(&idle);
-        }
-        for (node, imbalance) in other.imbalance {
-            self.imbalance.entry(place(node)).or_default().combine(&imbalance);
-        }
+        let add = |ours: &mut Accumulator, theirs| ours.combine(&theirs);
+        merge(&mut self.idle, moved(other.idle, places), add);
+        merge(&mut self.imbalance, moved(other.imbalance, places), add);
         for (node, function) in other.functions {
             self.functions.insert(place(node), place(function));
         }

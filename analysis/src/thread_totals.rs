@@ -15,6 +15,7 @@ use plimsoll_collector::profile::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::map_merge::{merge, moved};
 use crate::metrics::Accumulator;
 use crate::rank::Rank;
 use crate::ranks::RankSet;
@@ -160,24 +161,19 @@ impl ThreadTotals {
     /// Adds other ranks; `places` are their contexts here.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         self.aggregation = self.aggregation.or(other.aggregation);
-        for (role, theirs) in other.roles {
-            let ours = self.roles.entry(role).or_default();
+        merge(&mut self.roles, other.roles, |ours, theirs| {
             ours.ranks = ours.ranks.union(&theirs.ranks);
             ours.threads += theirs.threads;
             ours.work_ns += theirs.work_ns;
             ours.time_ns += theirs.time_ns;
             ours.of_ranks.combine(&theirs.of_ranks);
-        }
-        for (node, theirs) in other.contexts {
-            let ours = self.contexts.entry(places[node as usize]).or_default();
-            for (role, ns) in theirs {
-                *ours.entry(role).or_default() += ns;
-            }
-        }
-        for (node, theirs) in other.statistics {
-            let ours = self.statistics.entry(places[node as usize]).or_default();
+        });
+        merge(&mut self.contexts, moved(other.contexts, places), |ours, theirs| {
+            merge(ours, theirs, |ours, ns| *ours += ns);
+        });
+        merge(&mut self.statistics, moved(other.statistics, places), |ours, theirs| {
             combine_statistics(ours, &theirs);
-        }
+        });
         self.unlisted += other.unlisted;
         self.processes.extend(other.processes);
         self.first_unlisted = match (self.first_unlisted, other.first_unlisted) {

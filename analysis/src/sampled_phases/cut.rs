@@ -10,6 +10,7 @@ use plimsoll_collector::profile::{
 use plimsoll_wire::sync_id::is_followed;
 
 use super::ends::{End, Site};
+use crate::map_merge::merge;
 
 /// Maximum number of instances that are kept.
 const MAX_ROWS: usize = 1024;
@@ -124,9 +125,7 @@ struct Instance {
 impl Instance {
     fn absorb(&mut self, other: Self) {
         self.duration_ns += other.duration_ns;
-        for (node, value) in other.values {
-            self.values.entry(node).or_default().add(&value);
-        }
+        merge(&mut self.values, other.values, |ours, theirs| ours.add(&theirs));
     }
 
     fn add(&mut self, sight: &plimsoll_collector::profile::Sight, time_ns: u64) {

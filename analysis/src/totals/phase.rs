@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::mem::take;
 
 use plimsoll_collector::profile::{NodeId, PhaseProfile};
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use crate::agreement::Agreed;
 use crate::bandwidth::Bandwidths;
 use crate::imbalance::Cause;
 use crate::instances::Instances;
+use crate::map_merge::{merge, moved};
 use crate::metrics::Accumulator;
 use crate::rank::{CallTime, Rank, Work, transfers};
 use crate::subgroup_intervals::SubgroupIntervals;
@@ -260,13 +262,9 @@ impl PhaseTotals {
         let place = |node: NodeId| places[node as usize];
         self.begins_after = self.begins_after.map(place);
         self.ends_in = self.ends_in.map(place);
-        let nodes = std::mem::take(&mut self.nodes);
-        self.nodes = nodes.into_iter().map(|(node, totals)| (place(node), totals)).collect();
-        let waits = std::mem::take(&mut self.waits);
-        self.waits = waits.into_iter().map(|(node, totals)| (place(node), totals)).collect();
-        let resources = std::mem::take(&mut self.resources);
-        self.resources =
-            resources.into_iter().map(|(node, totals)| (place(node), totals)).collect();
+        self.nodes = moved(take(&mut self.nodes), places).collect();
+        self.waits = moved(take(&mut self.waits), places).collect();
+        self.resources = moved(take(&mut self.resources), places).collect();
     }
 
     /// Adds the totals of this phase on other ranks, with contexts of this tree.
@@ -282,14 +280,8 @@ impl PhaseTotals {
         self.run_delay.combine(&other.run_delay);
         self.sync.combine(&other.sync);
         self.waited.combine(&other.waited);
-        for (node, theirs) in other.waits {
-            self.waits.entry(node).or_default().combine(&theirs);
-        }
-        for (node, theirs) in other.resources {
-            self.resources.entry(node).or_default().combine(&theirs);
-        }
-        for (node, theirs) in other.nodes {
-            self.nodes.entry(node).or_default().combine(&theirs);
-        }
+        merge(&mut self.waits, other.waits, |ours, theirs| ours.combine(&theirs));
+        merge(&mut self.resources, other.resources, |ours, theirs| ours.combine(&theirs));
+        merge(&mut self.nodes, other.nodes, |ours, theirs| ours.combine(&theirs));
     }
 }
