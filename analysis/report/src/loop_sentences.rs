@@ -51,25 +51,26 @@ fn sentence(it: &Loop) -> String {
     sentence
 }
 
-/// Joins clusters that read alike: with equal printed durations, and neither period nor distinction.
+/// Joins clusters that read alike: their printed durations are equal, and they have neither period
+/// nor distinction.
 fn distinguishable(clusters: &[IterationCluster]) -> Vec<IterationCluster> {
     let is_plain = |it: &IterationCluster| it.period.is_none() && distinction(it).is_none();
     let members = |it: &IterationCluster| it.iterations.parse::<RankSet>().ok();
-    let mut told: Vec<IterationCluster> = Vec::new();
+    let mut joined: Vec<IterationCluster> = Vec::new();
     for cluster in clusters {
         let reads_alike = |it: &&mut IterationCluster| {
             is_plain(it) && is_plain(cluster) && seconds(it.mean_s) == seconds(cluster.mean_s)
         };
-        if let Some(alike) = told.iter_mut().find(reads_alike)
+        if let Some(alike) = joined.iter_mut().find(reads_alike)
             && let (Some(known), Some(more)) = (members(alike), members(cluster))
         {
             alike.weight = Some(weight(alike) + weight(cluster));
             alike.iterations = known.union(&more).to_string();
         } else {
-            told.push(cluster.clone());
+            joined.push(cluster.clone());
         }
     }
-    told
+    joined
 }
 
 /// Returns the context that distinguishes a cluster from the others; `None` if the others spend
@@ -180,14 +181,14 @@ mod tests {
             slices: Vec::new(),
             instance: None,
         };
-        let told = distinguishable(&[
+        let joined = distinguishable(&[
             cluster("0,2-7", 0.02021, 14, None),
             cluster("1", 0.0213, 2, None),
             cluster("0-4", 0.02019, 5, None),
             cluster("8,16", 0.0202, 2, Some(8)),
         ]);
-        let told: Vec<_> = told.iter().map(|it| (it.iterations.as_str(), weight(it))).collect();
-        assert_eq!(told, [("0-7", 19), ("1", 2), ("8,16", 2)]);
+        let joined: Vec<_> = joined.iter().map(|it| (it.iterations.as_str(), weight(it))).collect();
+        assert_eq!(joined, [("0-7", 19), ("1", 2), ("8,16", 2)]);
     }
 
     #[test]
