@@ -63,9 +63,11 @@ fn capitalised(sentence: String) -> String {
 
 fn unequal_groups(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let Some(task) = facts.finding.causes.first() else { return String::new() };
+    // A task with a single rank can give none away.
+    let fewer = if facts.waiting.len() > 1 { " and the others fewer" } else { "" };
     format!(
-        "{} a task of {} own, {} ({} in the slowest), {}. Give this task more ranks and the others \
-         fewer, or move work from it to them.",
+        "{} a task of {} own, {}, which takes {} on the slowest rank, {}. Give this task more \
+         ranks{fewer}, or move work from it to the others.",
         ranks(facts.slow, "has", "have"),
         plural(facts.slow.len(), "its", "their"),
         worker(totals, task.node),
@@ -340,12 +342,16 @@ fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         _ => " Further causes add to it.",
     };
     let threads = team_advice::uneven_threads_of_rank(totals, facts.finding);
+    let work = match others {
+        "" => "its work".to_owned(),
+        _ => format!("the work of {}", spoken(totals, cause.node)),
+    };
     format!(
         "{name} takes {max_s:.3} s on the slowest rank and {mean_s:.3} s on average; {} slow in \
          it, {}.{others} {}",
         ranks(facts.slow, "is", "are"),
         waiters(totals, facts),
-        threads.unwrap_or_else(|| "Distribute its work more evenly.".to_owned()),
+        threads.unwrap_or_else(|| format!("Distribute {work} more evenly.")),
     )
 }
 

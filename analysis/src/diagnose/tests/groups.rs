@@ -2,6 +2,7 @@
 
 use super::calls::kinds;
 use super::*;
+use crate::phrase::TIED;
 use crate::synthetic_run::{Doing, calling};
 
 fn causes_of_groups(loss: &Loss) -> Vec<(String, Option<u32>, f64)> {
@@ -126,6 +127,20 @@ fn a_group_that_waits_for_another_has_no_loss_of_its_own() {
     let loss = only_loss(&summary);
     assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::GroupImbalance, 1.0));
     assert_eq!((loss.group, &*loss.slow_ranks), (Some(1), "6-7"));
+    let advice = loss.advice.replace(TIED, " ");
+    assert!(advice.contains("ocean, which takes 2.00 s on the slowest rank, and"), "{advice}");
+    assert!(advice.contains("more ranks and the others fewer, or move work"), "{advice}");
+}
+
+#[test]
+fn a_task_of_one_rank_cannot_give_ranks_away() {
+    let summary = verdict(&ten_steps(2, |rank| match rank {
+        0 => vec![doing("main/ocean", 200 * MS)],
+        _ => vec![doing("main/atmosphere", 60 * MS)],
+    }));
+    let loss = only_loss(&summary);
+    assert_eq!(loss.kind, LossKind::GroupImbalance);
+    assert!(loss.advice.contains("more ranks, or move work"), "{}", loss.advice);
 }
 
 #[test]

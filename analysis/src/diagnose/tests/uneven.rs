@@ -265,6 +265,7 @@ fn causes_on_different_ranks_even_each_other_out() {
     let truth = [("main/a".to_owned(), 0.6), ("main/b".to_owned(), rounded(12.5 * 10e-3))];
     assert_eq!(causes(loss), truth);
     assert!(loss.advice.contains("partly even it out"));
+    assert!(loss.advice.ends_with("Distribute the work of a more evenly."), "{}", loss.advice);
 }
 
 #[test]
