@@ -1,16 +1,28 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::random::Random;
 
 /// One second, one millisecond and one microsecond, in nanoseconds.
 const S: i64 = 1_000_000_000;
 const MS: i64 = 1_000_000;
 const US: i64 = 1000;
 
-/// Returns a sample of noise around 0 with a standard deviation of about `ns`.
-fn noise(dice: &mut Random, ns: i64) -> i64 {
-    (dice.normal() * ns as f64) as i64
+/// Pseudo-random numbers, the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    /// Returns a number in [0, 1).
+    fn throw(&mut self) -> f64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Returns a sample of noise around 0 with a standard deviation of about `ns`.
+    fn noise(&mut self, ns: i64) -> i64 {
+        let sum: f64 = (0..12).map(|_| self.throw()).sum();
+        ((sum - 6.0) * ns as f64) as i64
+    }
 }
 
 /// A run with synchronisations and a clock of known lead and drift.
@@ -50,8 +62,8 @@ fn offsets_and_drifts_are_found_under_noise() {
     for ppm in [0.0, 1.0, -1.0, 50.0] {
         for (length_ns, syncs) in [(3600 * S, 1000), (60 * S, 600), (60 * S, 30)] {
             let run = Run { length_ns, syncs, ahead_ns: 3_700 * MS, ppm };
-            let mut dice = Random::new(7);
-            let fit = run.fit(|_| noise(&mut dice, 3 * US));
+            let mut dice = Dice(7);
+            let fit = run.fit(|_| dice.noise(3 * US));
             assert!(run.error_ns(&fit) < 3 * US as u64, "{ppm} ppm: {fit:?}");
             let wrong_ppm = (fit.drift_ppt as f64 / 1e6 - ppm).abs();
             // Drift that the noise hides over the run.
@@ -63,20 +75,20 @@ fn offsets_and_drifts_are_found_under_noise() {
 }
 
 /// Noise around the truth; one-sided delays; both together, with every second gap delayed by much.
-const NOISES: [fn(&mut Random) -> i64; 3] = [
-    |dice| noise(dice, 20 * US),
-    |dice| (-(1.0 - dice.uniform()).ln() * (20 * US) as f64) as i64,
+const NOISES: [fn(&mut Dice) -> i64; 3] = [
+    |dice| dice.noise(20 * US),
+    |dice| (-(1.0 - dice.throw()).ln() * (20 * US) as f64) as i64,
     |dice| {
-        let delayed = dice.uniform() < 0.5;
-        noise(dice, 20 * US) + if delayed { (dice.uniform() * (4 * MS) as f64) as i64 } else { 0 }
+        let delayed = dice.throw() < 0.5;
+        dice.noise(20 * US) + if delayed { (dice.throw() * (4 * MS) as f64) as i64 } else { 0 }
     },
 ];
 
 /// Returns in how many of 100 runs of 100 s a drift is reported.
-fn detections(syncs: usize, drifted_ns: i64, noise: fn(&mut Random) -> i64) -> usize {
+fn detections(syncs: usize, drifted_ns: i64, noise: fn(&mut Dice) -> i64) -> usize {
     let run = Run { length_ns: 100 * S, syncs, ahead_ns: 5 * MS, ppm: drifted_ns as f64 / 1e5 };
     let is_detected = |seed: &u64| {
-        let mut dice = Random::new(seed * 77 + syncs as u64);
+        let mut dice = Dice(seed * 77 + syncs as u64);
         run.fit(|_| noise(&mut dice)).drift_ppt != 0
     };
     (0..100).filter(is_detected).count()
@@ -99,11 +111,11 @@ fn delays_of_one_side_do_not_move_the_line() {
     // An increasing fraction of synchronisations from which one of the two ranks returns late by up
     // to a time slice.
     for (late, delayed) in [(0.2, 1), (0.4, 1), (0.4, -1), (0.6, 1), (0.6, -1)] {
-        let mut dice = Random::new(3);
+        let mut dice = Dice(3);
         let fit = HOUR.fit(|_| {
             let slice =
-                if dice.uniform() < late { (dice.uniform() * 4.0 * MS as f64) as i64 } else { 0 };
-            delayed * slice + noise(&mut dice, 2 * US)
+                if dice.throw() < late { (dice.throw() * 4.0 * MS as f64) as i64 } else { 0 };
+            delayed * slice + dice.noise(2 * US)
         });
         assert!(HOUR.error_ns(&fit) < 10 * US as u64, "{late} of {delayed}: {fit:?}");
         assert!(fit.drift_ppt.abs_diff(1_000_000) < 10_000, "{late} of {delayed}: {fit:?}");
@@ -114,10 +126,10 @@ fn delays_of_one_side_do_not_move_the_line() {
 fn cores_that_fill_up_in_mid_run_are_no_drift() {
     let run = Run { ppm: 0.0, ..HOUR };
     for delayed in [1, -1] {
-        let mut dice = Random::new(11);
+        let mut dice = Dice(11);
         let fit = run.fit(|part| {
-            let slice = if part > 0.5 { (dice.uniform() * 4.0 * MS as f64) as i64 } else { 0 };
-            delayed * slice + noise(&mut dice, 2 * US)
+            let slice = if part > 0.5 { (dice.throw() * 4.0 * MS as f64) as i64 } else { 0 };
+            delayed * slice + dice.noise(2 * US)
         });
         assert_eq!(fit.drift_ppt, 0, "{fit:?}");
         assert!(run.error_ns(&fit) < 5 * US as u64, "{fit:?}");
@@ -189,11 +201,11 @@ proptest! {
     fn a_quarter_of_any_gaps_moves_the_line_no_further_than_the_noise(
         wrong in prop::collection::vec(-S..S, 0..25), seed in 0u64..1000,
     ) {
-        let mut dice = Random::new(seed);
+        let mut dice = Dice(seed);
         let run = Run { length_ns: 600 * S, syncs: 100, ahead_ns: 40 * MS, ppm: 5.0 };
-        let mut gaps = run.gaps(|_| noise(&mut dice, 2 * US));
+        let mut gaps = run.gaps(|_| dice.noise(2 * US));
         for wrong in wrong {
-            let place = (dice.uniform() * 100.0) as usize;
+            let place = (dice.throw() * 100.0) as usize;
             gaps[place].1 += wrong;
         }
         let fit = fit(&gaps, 300 * S).unwrap();
