@@ -71,10 +71,11 @@ pub fn command() -> Command {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    match number.parse::<f64>() {
-        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
-        _ => Err("expected a percentage such as 3%".into()),
+    // Without its sign, 0.03 could mean 3 % as well.
+    let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    match number {
+        Some(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
+        _ => Err("expected a percentage with its sign, such as 3%".into()),
     }
 }
 

@@ -128,6 +128,7 @@ fn wrong_usage_ends_with_two() {
         &["diff", "a", "b", "--expect", "linear"],
         &["diff", "a", "b", "--fail-above", "much"],
         &["diff", "a", "b", "--fail-above", "-3%"],
+        &["diff", "a", "b", "--fail-above", "0.03"],
         &["doctor", "--no-such-option"],
         &["top", "--every", "now"],
     ] {
