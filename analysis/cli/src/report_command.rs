@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use clap::ArgMatches;
@@ -37,8 +38,12 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         let message = "This format is binary: name a file with --output, or redirect the output.";
         return Err(wrong_usage(message.into()));
     }
-    let json = read(file).map_err(|source| failure(&Error::Read { path: file.into(), source }))?;
+    let json = read(file).map_err(|source| unreadable(file, source))?;
     let summary = Summary::from_json(&json).map_err(|error| failed_at(file, &error))?;
+    if let Some(path) = output.filter(|path| is_same_file(file, path)) {
+        let path = shown(path);
+        return Err(wrong_usage(format!("{path} is the summary itself: name another file.")));
+    }
     crate::expect_closed_pipes();
     let (written, place) = match output {
         Some(path) => (write_file(&view, &summary, file, path), path),
@@ -147,6 +152,21 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut json = Vec::new();
     open_regular(file)?.read_to_end(&mut json)?;
     Ok(json)
+}
+
+/// Returns whether both paths lead to one file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let id = |path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+    id(one).is_some_and(|one| id(other) == Some(one))
+}
+
+fn unreadable(file: &Path, source: io::Error) -> Failure {
+    let is_stream = fs::metadata(file).is_ok_and(|it| !it.is_file() && !it.is_dir());
+    let mut failure = failure(&Error::Read { path: file.into(), source });
+    if is_stream {
+        failure.message.push_str(" The name `-` reads standard input.");
+    }
+    failure
 }
 
 fn failed_at(file: &Path, error: &dyn std::error::Error) -> Failure {

@@ -233,6 +233,33 @@ fn a_file_without_a_summary_is_refused() {
     assert!(status == Some(1) && message.starts_with("plimsoll: /no/such/file cannot be read"));
 }
 
+/// The text would take the place of the only copy of the measurement.
+#[test]
+fn a_summary_is_not_replaced_by_its_report() {
+    let json = summaries::imbalance().to_json().unwrap();
+    let (directory, path) = file_with(&json);
+    let other = directory.path().join("link.txt");
+    std::os::unix::fs::symlink(&path, &other).unwrap();
+    for output in [&path, &other] {
+        let arguments = ["report", path.to_str().unwrap(), "--output", output.to_str().unwrap()];
+        let (_, message, status) = said(&run(&arguments));
+        assert_eq!(status, Some(2), "{message}");
+        assert!(message.contains("is the summary itself: name another file"), "{message}");
+        assert_eq!(fs::read(&path).unwrap(), json);
+        assert!(other.is_symlink());
+    }
+}
+
+#[test]
+fn a_pipe_as_summary_is_refused_with_another_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (_, message, status) = said(&run(&["report", pipe.to_str().unwrap()]));
+    assert_eq!(status, Some(1));
+    assert!(message.contains("`-` reads standard input"), "{message}");
+}
+
 #[test]
 fn a_reader_that_leaves_is_no_error() {
     let (_directory, path) = file_with(&summaries::imbalance().to_json().unwrap());
