@@ -367,5 +367,6 @@ fn a_digest_without_the_rules_that_were_asked_for_is_refused() {
     let folder = directory.path().to_str().unwrap();
     let (stdout, stderr, status) = said(&run(&["digest", folder, "--labels", "nowhere"]));
     assert_eq!((&*stdout, status), ("", Some(1)));
-    assert!(stderr.starts_with("plimsoll: --labels nowhere: the file cannot be read"), "{stderr}");
+    let message = "plimsoll: --labels nowhere: the file cannot be read (it does not exist).\n";
+    assert_eq!(stderr, message);
 }

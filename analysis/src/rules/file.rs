@@ -78,16 +78,15 @@ impl fmt::Display for Trouble {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(error) => {
-                write!(formatter, "the file cannot be read ({}); it is ignored.", reason(error))
+                write!(formatter, "the file cannot be read ({}).", reason(error))
             }
-            Self::NoFile => write!(formatter, "this is no regular file; it is ignored."),
+            Self::NoFile => write!(formatter, "this is no regular file."),
             Self::TooLarge => write!(
                 formatter,
-                "the file is larger than {} KiB, so that it is hardly the one that was meant; it \
-                 is ignored.",
+                "the file is larger than {} KiB, so that it is hardly the one that was meant.",
                 MAX_BYTES >> 10
             ),
-            Self::Binary => write!(formatter, "the file is no text in UTF-8; it is ignored."),
+            Self::Binary => write!(formatter, "the file is no text in UTF-8."),
             Self::BadLines(first, others) => {
                 let BadLine { number, text, fault } = first;
                 write!(formatter, "line {number}, `{}`, is ignored: {fault}.", excerpt(text))?;

@@ -29,7 +29,8 @@ fn read_and(settings: &Settings, complain: impl FnOnce(&str)) -> Rules {
     let (rules, trouble) = read(path);
     if let Some(trouble) = trouble {
         let shown = settings.in_effect().remove(LABELS).unwrap_or_default();
-        complain(&format!("{LABELS}={shown}: {trouble}"));
+        let outcome = if trouble.is_of_all() { " No rules are in effect." } else { "" };
+        complain(&format!("{LABELS}={shown}: {trouble}{outcome}"));
     }
     rules
 }
