@@ -190,7 +190,7 @@ fn folders(directory: &Path, job: Option<&str>) -> Result<Vec<JobFolder>, Failur
     }
     if let (true, Some(job)) = (found.is_empty(), job) {
         return Err(failure(format!(
-            "{} is neither a directory nor the id of a job that writes to {}.",
+            "{} is neither a directory nor the id of a job that writes to `{}`.",
             shown(Path::new(job)),
             shown(directory)
         )));
@@ -313,5 +313,7 @@ mod tests {
         assert!(of_job[0].path.ends_with("app_19_4p_20260101T000000.plimsoll.d"));
         let message = folders(directory.path(), Some("1")).unwrap_err().message;
         assert!(message.contains("neither a directory nor the id"), "{message}");
+        let message = folders(Path::new("."), Some("1")).unwrap_err().message;
+        assert!(message.ends_with("a job that writes to `.`."), "{message}");
     }
 }
