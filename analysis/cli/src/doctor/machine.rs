@@ -114,7 +114,7 @@ fn settings_check(settings: &Settings, warnings: &[Warning]) -> Check {
     } else {
         let found: Vec<String> = warnings.iter().map(ToString::to_string).collect();
         let remedy = "Correct or unset them; until then the defaults are used.";
-        Check::limited("settings", found.join("; "), remedy)
+        Check::limited("settings", found.join(" "), remedy)
     }
 }
 
@@ -205,6 +205,11 @@ mod tests {
         let unreadable = check("PLIMSOLL_PERIOD", "fast");
         assert_eq!(unreadable.state, State::Limited);
         assert!(unreadable.found.contains("PLIMSOLL_PERIOD=fast"));
+        let variables = [("PLIMSOLL_PERIOD", "fast"), ("PLIMSOLL_FROBNICATE", "1")];
+        let (settings, warnings) =
+            Settings::from_env(variables.map(|(name, value)| (name.into(), value.into())));
+        let found = settings_check(&settings, &warnings).found;
+        assert!(found.contains("is used. PLIMSOLL_FROBNICATE is unknown"), "{found}");
         assert_eq!(check("PLIMSOLL_DISABLE", "0").state, State::Ok);
         let off = check("PLIMSOLL_DISABLE", "yes");
         assert_eq!(off.state, State::Failed);
