@@ -58,17 +58,21 @@ fn option(variable: &'static Variable) -> Arg {
     Arg::new(variable.name)
         .long(variable.option())
         .value_name(variable.placeholder)
-        .help(wrapped(&help))
+        .help(wrapped(&help, OPTION_COLUMNS))
         .action(ArgAction::Set)
         .value_parser(OsStringValueParser::new().try_map(move |value| readable(variable, value)))
 }
 
-/// Wraps a help text at 100 columns.
-fn wrapped(help: &str) -> String {
-    const COLUMNS: usize = 73;
+/// Columns of a line.
+const COLUMNS: usize = 100;
+/// Columns beside the names of options.
+const OPTION_COLUMNS: usize = 72;
+
+/// Wraps a help text.
+fn wrapped(help: &str, columns: usize) -> String {
     let (mut text, mut column) = (String::new(), 0);
     for word in help.split(' ') {
-        if column > 0 && column + 1 + word.len() > COLUMNS {
+        if column > 0 && column + 1 + word.len() > columns {
             text.push('\n');
             column = 0;
         } else if column > 0 {
@@ -114,30 +118,41 @@ fn report() -> Command {
             Arg::new("format")
                 .long("format")
                 .value_name("FORMAT")
-                .help("How to print it")
+                .help(wrapped(
+                    &format!("How to print it: {} [default: text]", formats().join(", ")),
+                    OPTION_COLUMNS,
+                ))
                 .value_parser(formats())
-                .default_value("text"),
+                .hide_possible_values(true)
+                .default_value("text")
+                .hide_default_value(true),
         )
         .arg(
             Arg::new("output")
                 .long("output")
                 .value_name("FILE")
-                .help("Where it goes; a file that is there is replaced [default: standard output]")
+                .help(wrapped(
+                    "Where it goes; a file that is there is replaced [default: standard output]",
+                    OPTION_COLUMNS,
+                ))
                 .value_parser(value_parser!(OsString)),
         )
-        .arg(Arg::new("ranks").long("ranks").value_name("RANKS").help(
-            "Ranks that an export shows: a list such as 0-3,8, or all [default: all ranks \
-                     up to\n64, of more the representatives of clusters]",
-        ))
+        .arg(Arg::new("ranks").long("ranks").value_name("RANKS").help(wrapped(
+            "Ranks that an export shows: a list such as 0-3,8, or all [default: all ranks up to \
+             64, of more the representatives of clusters]",
+            OPTION_COLUMNS,
+        )))
         .arg(
             Arg::new("iterations")
                 .long("iterations")
                 .value_name("WHICH")
                 .value_parser(["representative"])
-                .help(
+                .hide_possible_values(true)
+                .help(wrapped(
                     "Export (perfetto, firefox) only the representative iterations of loops, one \
-                     for\neach cluster of similar iterations",
-                ),
+                     for each cluster of similar iterations [possible values: representative]",
+                    OPTION_COLUMNS,
+                )),
         )
         .arg(
             Arg::new("tree")
@@ -155,12 +170,13 @@ fn formats() -> Vec<&'static str> {
 fn doctor() -> Command {
     Command::new("doctor")
         .about("Check what works on this machine, and with a program")
-        .long_about(
+        .long_about(wrapped(
             "Checks what works on this machine: a short computation is measured under the \
              library, and limits, settings and directories are looked at. With PROGRAM it also \
              checks what can be measured of that program, which is not started. Each line that is \
              not ok has a remedy. The exit status is 0 if nothing failed, else 1.",
-        )
+            COLUMNS,
+        ))
         .arg(
             Arg::new("program")
                 .help("A program, by its path or its name in PATH")
@@ -178,11 +194,12 @@ fn doctor() -> Command {
 fn digest() -> Command {
     Command::new("digest")
         .about("Make the summary again from the samples that a run has left")
-        .long_about(
+        .long_about(wrapped(
             "Makes a summary from the samples that a run has left on disk: after a crash, a kill, \
              or to join what several nodes have written. It is the summary that the run would have \
              written.",
-        )
+            COLUMNS,
+        ))
         .after_help(
             "Built with `--features mpi` it also runs in parallel: mpiexec -n 16 plimsoll digest \
              FOLDER",
@@ -235,6 +252,15 @@ mod tests {
             assert_eq!(line.is_some(), variable.state != State::Internal, "{}", variable.name);
         }
         assert!(help.lines().all(|line| line.len() <= 100), "{help}");
+    }
+
+    #[test]
+    fn no_help_is_wider_than_a_terminal() {
+        for command in command().get_subcommands() {
+            let help = error(&["plimsoll", command.get_name(), "--help"]);
+            let wide = help.lines().find(|line| line.chars().count() > COLUMNS);
+            assert_eq!(wide, None, "{}", command.get_name());
+        }
     }
 
     fn error(arguments: &[&str]) -> String {
