@@ -259,7 +259,7 @@ fn finding(
     let quantity = if scope.phase.ends_in == Some(symptom) {
         Quantity::Sync { phase: scope.index }
     } else {
-        Quantity::Wait { phase: scope.index, path: path(&totals.tree.contexts, symptom) }
+        Quantity::Wait { phase: scope.index, paths: vec![path(&totals.tree.contexts, symptom)] }
     };
     Some(Finding {
         also_in: also.map(|(call, _)| *call).collect(),

@@ -359,25 +359,39 @@ fn uneven(
     // here.
     let branch = sites.branch(first.node, ranks).map(|branch| sites.time(branch));
     let serial = is_serial(&time, ranks) && branch.is_none_or(|time| is_serial(&time, ranks));
-    let before = phase.waits.get(&symptom).map(|wait| &wait.time);
-    let waiting = if Some(symptom) == phase.ends_in {
-        scope.half_query(Quantity::Sync { phase: index }, phase.sync.time.max)
-    } else if let Some(time) = before.filter(|time| 2 * time.sum >= phase.waited.sum) {
-        let path = path(&totals.tree.contexts, symptom);
-        scope.half_query(Quantity::Wait { phase: index, path }, time.max)
-    } else {
-        // Ranks wait for messages in different calls at different times.
-        scope.half_query(Quantity::Waits { phase: index }, phase.waited.max)
-    };
     let kind = if serial { LossKind::Serialization } else { LossKind::LoadImbalance };
     Some(Finding {
         by_turns: time.imbalance(ranks) < TURNS_FRACTION * first.ns,
         group: scope.group_index(),
         slow: slow_query(totals, scope, first, &time).into_iter().collect(),
-        waiting,
+        waiting: waiting_query(totals, scope, symptom),
         causes,
         ..Finding::new(kind, index, loss_ns / NS_PER_S, symptom)
     })
+}
+
+/// Returns the query for ranks that wait where a loss by uneven work shows.
+fn waiting_query(totals: &Totals, scope: &Scope<'_>, symptom: NodeId) -> Option<Query> {
+    let Scope { index, phase, imbalance, ranks, .. } = *scope;
+    if Some(symptom) == phase.ends_in {
+        return scope.half_query(Quantity::Sync { phase: index }, phase.sync.time.max);
+    }
+    // Members of a subgroup wait for each other in one call. Ranks wait for messages in different
+    // calls of a function at different times.
+    let contexts = &totals.tree.contexts;
+    let is_alone = imbalance.subgroup_losses.contains_key(&symptom);
+    let name = |node: NodeId| &contexts.frame_of(node).function;
+    let calls = phase.waits.iter().filter(|(node, _)| match is_alone {
+        true => **node == symptom,
+        false => name(**node) == name(symptom),
+    });
+    let paths = calls.clone().map(|(node, _)| path(contexts, *node)).collect();
+    // The longest wait in all of them is not known, but it is at least the mean.
+    let mean_ns: f64 = calls.clone().map(|(_, wait)| wait.time.mean(ranks)).sum();
+    let longest_ns = calls.map(|(_, wait)| wait.time.max).max().unwrap_or(0);
+    scope
+        .half_query(Quantity::Wait { phase: index, paths }, longest_ns.max(mean_ns as u64))
+        .or_else(|| scope.half_query(Quantity::Waits { phase: index }, phase.waited.max))
 }
 
 /// Returns whether one rank is responsible for the work (PPoPP20, 5.1). A function in which most

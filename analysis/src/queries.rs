@@ -27,12 +27,12 @@ pub enum Quantity {
         /// First index of the phase.
         phase: u64,
     },
-    /// Time in any other context outside of work in a phase, callees included.
+    /// Time in other contexts outside of work in a phase, callees included.
     Wait {
         /// First index of the phase.
         phase: u64,
-        /// Call path of the context.
-        path: Vec<Step>,
+        /// Call paths of the contexts.
+        paths: Vec<Vec<Step>>,
     },
     /// All time outside of work in a phase, without the ending synchronisation.
     Waits {
@@ -117,12 +117,10 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
         Quantity::Sync { phase: index } => {
             phase(*index).map_or(0, |phase| rank.sync(phase).time_ns)
         }
-        Quantity::Wait { phase: index, path } => {
-            let node = find(&rank.input.profile.tree, path);
-            let time = phase(*index)
-                .zip(node)
-                .and_then(|(phase, node)| rank.waits(phase).get(&node).map(|wait| wait.time_ns));
-            time.unwrap_or(0)
+        Quantity::Wait { phase: index, paths } => {
+            let waits = phase(*index).map(|phase| rank.waits(phase)).unwrap_or_default();
+            let nodes = paths.iter().filter_map(|path| find(&rank.input.profile.tree, path));
+            nodes.filter_map(|node| waits.get(&node)).map(|wait| wait.time_ns).sum()
         }
         Quantity::Waits { phase: index } => {
             let waits = phase(*index).map(|phase| rank.waits(phase)).unwrap_or_default();

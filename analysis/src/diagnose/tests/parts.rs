@@ -131,7 +131,7 @@ fn two_kernels(
     ranks: u32,
     row: fn(u32) -> u32,
     more_ms: impl Fn(u32) -> (u64, u64),
-) -> Vec<(String, String, String)> {
+) -> Vec<[String; 4]> {
     let mut subject = Subject::new(ranks);
     for _ in 0..40 {
         subject.step_of_parts(row, "main/loop/MPI_Allreduce@1", |rank| {
@@ -144,7 +144,10 @@ fn two_kernels(
     subject.step(BARRIER, |_| vec![]);
     let losses = verdict(&subject).losses.into_iter();
     let mut found: Vec<_> = losses
-        .map(|loss| (path(&loss.symptom.path), loss.slow_ranks.clone(), causes(&loss)[0].0.clone()))
+        .map(|loss| {
+            let (slow, waiting) = (loss.slow_ranks.clone(), loss.waiting_ranks.clone());
+            [path(&loss.symptom.path), slow, waiting, causes(&loss)[0].0.clone()]
+        })
         .collect();
     found.sort();
     found
@@ -163,8 +166,10 @@ fn a_rank_that_waits_for_another_row_is_not_slow() {
                 _ => (0, 0),
             },
         );
-        let truth = ["main/MPI_Barrier", "main/loop/MPI_Allreduce"]
-            .map(|symptom| (symptom.to_owned(), "1".to_owned(), "main/loop/advect".to_owned()));
+        let truth = [
+            [BARRIER, "1", "3-5", "main/loop/advect"],
+            ["main/loop/MPI_Allreduce", "1", "0,2", "main/loop/advect"],
+        ];
         assert_eq!(found, truth, "{advect} ms and {diffuse} ms");
     }
 }
@@ -182,13 +187,8 @@ fn a_loss_within_a_row_is_due_to_what_the_row_waits_for() {
         },
     );
     let truth = [
-        ("main/MPI_Barrier", "0", "main/loop/advect"),
-        ("main/loop/MPI_Allreduce", "2", "main/loop/diffuse"),
+        [BARRIER, "0", "2-7", "main/loop/advect"],
+        ["main/loop/MPI_Allreduce", "2", "3-7", "main/loop/diffuse"],
     ];
-    assert_eq!(
-        found,
-        truth.map(|(symptom, slow, cause)| {
-            (symptom.to_owned(), slow.to_owned(), cause.to_owned())
-        })
-    );
+    assert_eq!(found, truth);
 }
