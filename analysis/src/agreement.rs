@@ -4,6 +4,7 @@
 use plimsoll_collector::profile::{PhaseProfile, ProcessProfile};
 use serde::{Deserialize, Serialize};
 
+use crate::broken_off::LastCommon;
 use crate::rules::Rules;
 
 /// Correspondence between the phases of different ranks.
@@ -17,6 +18,7 @@ pub enum Matching {
     /// phase.
     Joined(Vec<(u64, u64)>),
     /// No correspondence: the ranks saw different synchronisations, so the whole run is one phase.
+    /// In a run that was broken off, [`crate::broken_off`] removes the differences at its end.
     WholeRun,
 }
 
@@ -59,6 +61,8 @@ pub struct Proposal {
     /// Number of subgroup intervals in units of 1/[`FIXED_POINT_ONE`]; each member adds its share.
     subgroup_intervals: u64,
     ranks: u32,
+    /// `None` before the first rank is added.
+    last_common: Option<LastCommon>,
 }
 
 /// Maximum number of subgroup intervals that are compared. If the ranks of a subgroup are far
@@ -79,6 +83,7 @@ impl Proposal {
     }
 
     fn of_phases(phases: &[PhaseProfile], level: u32) -> Self {
+        let last_common = LastCommon::of(phases);
         let mut phases: Vec<&PhaseProfile> = phases.iter().collect();
         phases.sort_unstable_by_key(|phase| phase.first_index);
         let distinct = phases.windows(2).all(|pair| pair[0].first_index != pair[1].first_index);
@@ -92,7 +97,8 @@ impl Proposal {
             Some(ours)
         };
         let stretches = distinct.then(|| united(phases.iter().map(single), append));
-        Self { stretches: Some(stretches), level, ranks: 1, ..Self::default() }
+        let last_common = Some(last_common);
+        Self { stretches: Some(stretches), level, ranks: 1, last_common, ..Self::default() }
     }
 
     /// Combines the proposals of two sets of ranks; associative and commutative.
@@ -103,13 +109,20 @@ impl Proposal {
             }
             (one, None) | (None, one) => one,
         };
+        let last = self.last_common.into_iter().chain(other.last_common);
         Self {
             stretches,
             level: self.level.max(other.level),
             subgroup_level: self.subgroup_level.max(other.subgroup_level),
             subgroup_intervals: self.subgroup_intervals.saturating_add(other.subgroup_intervals),
             ranks: self.ranks + other.ranks,
+            last_common: last.reduce(LastCommon::combine),
         }
+    }
+
+    /// Returns the last synchronisation that all ranks saw; `None` without ranks.
+    pub fn last_common(&self) -> Option<LastCommon> {
+        self.last_common
     }
 
     /// Returns the agreement, with the `rules` to apply.

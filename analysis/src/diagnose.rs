@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreed, Proposal};
 use crate::biclusters::{self, Comparison};
+use crate::broken_off::LastCommon;
 use crate::canonical::CanonicalTree;
 use crate::clocks::{Lowest, Reference, lower, lowest};
 use crate::clusters::{self, Finished};
@@ -22,7 +23,6 @@ use crate::per_rank::{self, Columns, Sheet, Table};
 use crate::population;
 use crate::queries::ask;
 use crate::rank::{Rank, why_unusable};
-use crate::rules::Rules;
 use crate::sampled_phases;
 use crate::slow_places;
 use crate::summary::Summary;
@@ -66,12 +66,15 @@ pub fn diagnose_into(
         left_out.extend(reason.map(|reason| (input.rank, reason)));
         reason.is_none()
     });
-    let (mut agreed, lowest, by_samples) = agree(comm, &local, &job.rules)?;
+    let Agreement { mut agreed, lowest, by_samples, divided_at } = agree(comm, &local, job)?;
     let mut noted = Vec::new();
     if by_samples && agreed.ranks > 0 {
         noted = sampled_phases::resolve(comm, &mut local, &lowest)?;
-        (agreed, ..) = agree(comm, &local, &job.rules)?;
+        agreed = agree(comm, &local, job)?.agreed;
         agreed.by_samples = true;
+    } else if let Some(last) = divided_at {
+        local.iter_mut().for_each(|input| last.divide(&mut input.profile));
+        agreed = agree(comm, &local, job)?.agreed;
     }
     if agreed.ranks == 0 {
         return Err(DiagnoseError::NoRanks);
@@ -234,13 +237,24 @@ pub fn diagnose_alone(local: Vec<RankInput>, job: &JobInfo) -> Result<Summary, D
     diagnose(&Alone, local, job)?.ok_or(DiagnoseError::NoRanks)
 }
 
-/// Returns the ranks' agreement, the lowest rank, and whether any rank has samples only (no records
-/// of calls).
+/// Result of the ranks' agreement, before their values are added.
+#[derive(Serialize, Deserialize)]
+struct Agreement {
+    agreed: Agreed,
+    lowest: Lowest,
+    /// Whether any rank has samples only (no records of calls).
+    by_samples: bool,
+    /// Synchronisation at which the ranks' runs are to be divided; `None` if the job reached its
+    /// end.
+    divided_at: Option<LastCommon>,
+}
+
+/// Lets the ranks agree; of the job's descriptions, that of process 0 counts. Collective.
 fn agree(
     comm: &dyn Communicator,
     local: &[RankInput],
-    rules: &Rules,
-) -> Result<(Agreed, Lowest, bool), CommunicatorError> {
+    job: &JobInfo,
+) -> Result<Agreement, CommunicatorError> {
     let proposals = local.iter().map(|input| Proposal::of(&input.profile));
     let ours = proposals.fold(Proposal::default(), Proposal::combine);
     let by_samples = local.iter().any(|input| input.profile.series.is_some());
@@ -248,8 +262,11 @@ fn agree(
     let all = reduce(comm, ours, |(ours, low, some), (theirs, other, others)| {
         (ours.combine(theirs), lower(low, other), some || others)
     });
-    let conclude = |(all, lowest, by_samples): (Proposal, Lowest, bool)| {
-        (all.conclude(rules.clone()), lowest, by_samples)
+    let conclude = |(all, lowest, by_samples): (Proposal, Lowest, bool)| Agreement {
+        agreed: all.conclude(job.rules.clone()),
+        lowest,
+        by_samples,
+        divided_at: all.last_common().filter(|_| !job.complete),
     };
     broadcast(comm, all.map(|all| all.map(conclude)))
 }

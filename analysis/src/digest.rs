@@ -289,6 +289,9 @@ impl<'a> Part<'a> {
             Some(digest) => digest,
             None => Digest::open(path).map_err(|error| named(&error))?,
         };
+        if !note.job.complete {
+            digest.break_off();
+        }
         let first = note.ranks.iter().map(|rank| rank.rank).min();
         let frames = digest.frames();
         let (mut read, mut ranks) = (0, RankSet::default());

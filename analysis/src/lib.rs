@@ -12,6 +12,7 @@ pub mod attribution;
 pub mod awaited_threads;
 pub mod bandwidth;
 pub mod biclusters;
+pub mod broken_off;
 pub mod canonical;
 pub mod chains;
 pub mod clocks;

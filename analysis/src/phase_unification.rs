@@ -21,7 +21,7 @@ pub fn whole_run(profile: &ProcessProfile) -> PhaseProfile {
 }
 
 /// Returns the summed values of several phases.
-fn values_of<'p>(phases: impl Iterator<Item = &'p PhaseProfile>) -> Vec<(NodeId, NodeValue)> {
+pub fn values_of<'p>(phases: impl Iterator<Item = &'p PhaseProfile>) -> Vec<(NodeId, NodeValue)> {
     let mut values: BTreeMap<NodeId, NodeValue> = BTreeMap::new();
     for (node, value) in phases.flat_map(|phase| &phase.values) {
         values.entry(*node).or_default().add(value);

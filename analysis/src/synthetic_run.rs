@@ -77,6 +77,9 @@ impl Clock {
     }
 }
 
+/// Number of instances that stay apart from their phases at the end of a run that was broken off.
+const APART: u64 = 3;
+
 /// Number of bins of a rank's time.
 const BINS: u64 = 200;
 
@@ -119,6 +122,9 @@ pub struct Subject {
     pub counters: Box<CountersOfRank>,
     /// Parallel regions of each rank.
     pub openmp: fn(u32, &mut Contexts) -> OpenMpProfile,
+    /// Number of synchronisations of all ranks that each rank returned from, if the run was broken
+    /// off.
+    pub seen: Option<fn(u32) -> u64>,
 }
 
 impl Subject {
@@ -138,6 +144,7 @@ impl Subject {
             thread_locations: |_, _| ThreadProfile::default(),
             counters: Box::new(|_, _| CounterProfile::default()),
             openmp: |_, _| OpenMpProfile::default(),
+            seen: None,
         }
     }
 
@@ -204,7 +211,8 @@ impl Subject {
         contexts.node("main");
         let mut phases: Vec<PhaseProfile> = Vec::new();
         let mut values: Vec<BTreeMap<NodeId, NodeValue>> = Vec::new();
-        let mut known: HashMap<(Option<NodeId>, NodeId), usize> = HashMap::new();
+        let mut known: HashMap<(Option<NodeId>, NodeId, Option<u64>), usize> = HashMap::new();
+        let seen = self.seen.map(|seen| seen(rank));
         let mut rows = Vec::new();
         let clock = &self.clocks[rank as usize];
         let mut sync_returns = SyncReturns { begin_ns: clock.reads(0), ends: Vec::new() };
@@ -257,7 +265,11 @@ impl Subject {
                 *count += 1;
                 continue;
             }
-            let phase = *known.entry((after, ends_in)).or_insert_with(|| {
+            if seen.is_some_and(|seen| index >= seen) {
+                continue;
+            }
+            let apart = seen.filter(|seen| index + APART >= *seen).map(|_| index);
+            let phase = *known.entry((after, ends_in, apart)).or_insert_with(|| {
                 values.push(BTreeMap::new());
                 phases.push(PhaseProfile {
                     begins_after: after,
@@ -288,6 +300,30 @@ impl Subject {
             }
             sync_returns.ends.push((index, clock.reads(now + (clock.late_ns)(index))));
             (after, begin, index) = (Some(ends_in), now, index + 1);
+        }
+        if seen.is_some() && !instance.is_empty() {
+            let running = subgroup_intervals.iter_mut().filter(|it| it.phase == u32::MAX);
+            running.for_each(|interval| interval.phase = phases.len() as u32);
+            let net = instance.iter().map(|(node, value)| (*node, value.net_ns())).collect();
+            rows.push(InstanceRow {
+                subgroup: None,
+                index,
+                ends_in: None,
+                phase: phases.len() as u32,
+                duration_ns: now - begin,
+                values: net,
+            });
+            values.push(instance);
+            phases.push(PhaseProfile {
+                begins_after: after,
+                ends_in: None,
+                first_index: index,
+                last_index: index,
+                instances: 1,
+                first_begin_ns: begin,
+                duration_ns: now - begin,
+                values: Vec::new(),
+            });
         }
         for (phase, values) in phases.iter_mut().zip(values) {
             phase.values = values.into_iter().collect();

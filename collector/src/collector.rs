@@ -371,9 +371,13 @@ impl Collector {
     }
 
     /// Ends the run of all processes at the first death among them and returns that death, if any.
-    /// Call before [`Collector::finish`] if the run does not reach its regular end.
+    /// Call before [`Collector::finish`] if the run does not reach its regular end. The last
+    /// instances of phases are then phases of their own.
     pub fn end_at_first_death(&self) -> Option<Death> {
-        end_at_first(&mut self.lock().processes)
+        let processes = &mut self.lock().processes;
+        let death = end_at_first(processes)?;
+        processes.values_mut().for_each(|process| process.history.break_off());
+        Some(death)
     }
 
     /// Notifies all processes that their report is begun; ending processes wait for it.

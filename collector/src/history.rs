@@ -317,6 +317,11 @@ impl History {
         }
     }
 
+    /// Notes that the run does not reach its regular end: [`Phases::break_off`].
+    pub(crate) fn break_off(&mut self) {
+        self.phases.break_off();
+    }
+
     /// Completes the run at stamp `end`, after all threads are closed. `has_main`: one of them was
     /// the communicating thread.
     pub(crate) fn finish(&mut self, has_main: bool, end: u64, tables: &dyn Tables) {

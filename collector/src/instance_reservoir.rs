@@ -32,6 +32,9 @@ pub(crate) struct RawInstance {
     pub(crate) subgroup: Option<Subgroup>,
     /// Context of that synchronisation; `None` at the end of the run.
     pub(crate) ends_in: Option<RawId>,
+    /// Index of the synchronisation of all ranks that ends the instance around it; equal to `index`
+    /// if `subgroup` is `None`, and only known together with the phase otherwise.
+    pub(crate) instance: u64,
     /// Index of its phase; [`PENDING`] until the phase is known.
     pub(crate) phase: u32,
     /// Wall time of the instance, in stamps.
@@ -84,6 +87,7 @@ impl InstanceReservoir {
             index: end.index,
             subgroup: end.subgroup,
             ends_in: end.node,
+            instance: end.index,
             phase,
             duration: account.duration(),
             nodes: nodes.into(),
@@ -106,10 +110,17 @@ impl InstanceReservoir {
         }
     }
 
-    /// Sets the phase of the subgroup intervals of the instance that has just ended.
-    pub(crate) fn assign_phase(&mut self, phase: u32) {
+    /// Sets the phase of the subgroup intervals of the instance that has just ended, by the
+    /// synchronisation with index `instance`.
+    pub(crate) fn assign_phase(&mut self, phase: u32, instance: u64) {
         let pending = self.rows.iter_mut().rev().take_while(|row| row.phase == PENDING);
-        pending.for_each(|row| row.phase = phase);
+        pending.for_each(|row| (row.phase, row.instance) = (phase, instance));
+    }
+
+    /// Moves an instance to another phase, or its subgroup intervals.
+    pub(crate) fn move_instance(&mut self, instance: u64, phase: u32) {
+        let rows = self.rows.iter_mut().filter(|row| row.instance == instance);
+        rows.for_each(|row| row.phase = phase);
     }
 
     /// Returns the lowest level that is kept.

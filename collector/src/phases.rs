@@ -6,8 +6,14 @@
 //! it. An instance is therefore divided there into *subgroup intervals*; some of them are kept
 //! whole as well.
 //!
+//! A run that is broken off ends at one time on all ranks, and some ranks may have seen a few
+//! synchronisations more than others. Which ones all ranks saw is known to the analysis alone, so
+//! the last instances of such a run are phases of their own ([`Phases::break_off`]).
+//!
 //! The synchronisations are measured. Without measured calls, the run is one phase here, and
 //! [`crate::sample_series`] keeps the data by which the analysis finds phases.
+
+use std::collections::VecDeque;
 
 use plimsoll_wire::sync_id::is_followed;
 
@@ -16,6 +22,13 @@ use crate::instance_reservoir::{InstanceEnd, InstanceReservoir, PENDING};
 use crate::raw_tree::{IdMap, RawId};
 use crate::replay_target::CompletedSync;
 use crate::sync_returns::SyncReturns;
+
+/// Maximum number of ended instances that are kept apart from their phases. Ranks of one node
+/// differ by one synchronisation at a time, and by more only through nonblocking ones. Ranks of
+/// different nodes are cut at times that differ by the error of their clocks.
+const MAX_RECENT: usize = 16;
+/// Maximum memory of these instances, in bytes, unless there is only one.
+const MAX_RECENT_BYTES: u64 = 1 << 16;
 
 /// All instances of one phase.
 pub(crate) struct Phase {
@@ -33,6 +46,20 @@ pub(crate) struct Phase {
     pub(crate) first_begin: u64,
     /// Values of all instances.
     pub(crate) account: Account,
+    /// Set for a single instance at the end of a run that was broken off. Another phase may have
+    /// the same ends.
+    pub(crate) is_apart: bool,
+}
+
+/// An ended instance that its phase does not contain yet.
+struct RecentInstance {
+    /// Index of the phase.
+    phase: u32,
+    /// Index of the synchronisation that ended the instance.
+    index: u64,
+    /// Stamp of its begin.
+    begin: u64,
+    account: Account,
 }
 
 /// The run so far.
@@ -42,6 +69,12 @@ pub(crate) struct Phases {
     /// The subgroup intervals of it that have ended.
     divided: Account,
     list: Vec<Phase>,
+    /// The last instances, by time.
+    recent: VecDeque<RecentInstance>,
+    recent_bytes: u64,
+    /// Empty account, kept for its memory: the next instance uses it.
+    spare: Account,
+    is_broken_off: bool,
     /// By the places where they begin and end, as one number.
     by_sites: IdMap<u64, u32>,
     rows: InstanceReservoir,
@@ -64,6 +97,10 @@ impl Phases {
             open: Account::default(),
             divided: Account::default(),
             list: Vec::new(),
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+            spare: Account::default(),
+            is_broken_off: false,
             by_sites: IdMap::default(),
             rows: InstanceReservoir::new(row_bytes),
             subgroup_intervals: InstanceReservoir::new(row_bytes / 2),
@@ -90,6 +127,10 @@ impl Phases {
 
     /// Ends the open instance, or a subgroup interval of it, at the return of a synchronisation.
     pub(crate) fn synchronise(&mut self, sync: CompletedSync) {
+        if !sync.counted && sync.stamp > self.begin {
+            // After the end of the run, a synchronisation delimits nothing.
+            return;
+        }
         if sync.subgroup.is_some() {
             self.divide(sync);
             return;
@@ -134,22 +175,83 @@ impl Phases {
         self.division_gap = true;
     }
 
+    /// Notes that the run does not reach its regular end: each of its last instances is to be a
+    /// phase of its own.
+    pub(crate) fn break_off(&mut self) {
+        self.is_broken_off = true;
+    }
+
     /// Ends the run: the time after the last synchronisation is a phase, too.
     pub(crate) fn end(&mut self) {
+        if self.is_broken_off {
+            self.set_apart();
+        }
         if !self.open.is_empty() || !self.divided.is_empty() || self.list.is_empty() {
             self.fold(None, self.next_index, !self.gap, !self.division_gap);
         }
+        while !self.recent.is_empty() {
+            self.settle_oldest();
+        }
     }
 
-    /// Returns all phases, by first end.
+    /// Makes a phase of each recent instance.
+    fn set_apart(&mut self) {
+        for RecentInstance { phase, index, begin, account } in std::mem::take(&mut self.recent) {
+            let new = self.list.len() as u32;
+            let known = &mut self.list[phase as usize];
+            let (begins_after, ends_in) = (known.begins_after, known.ends_in);
+            let apart = Phase {
+                begins_after,
+                ends_in,
+                first_index: index,
+                last_index: index,
+                instances: 1,
+                first_begin: begin,
+                account,
+                is_apart: true,
+            };
+            if known.instances == 0 {
+                *known = apart;
+                continue;
+            }
+            self.list.push(apart);
+            self.rows.move_instance(index, new);
+            self.subgroup_intervals.move_instance(index, new);
+        }
+        self.recent_bytes = 0;
+    }
+
+    /// Adds the oldest recent instance to its phase.
+    fn settle_oldest(&mut self) {
+        let Some(RecentInstance { phase, index, mut account, .. }) = self.recent.pop_front() else {
+            return;
+        };
+        self.recent_bytes -= account.bytes();
+        let phase = &mut self.list[phase as usize];
+        phase.instances += 1;
+        phase.last_index = index;
+        phase.account.absorb(&mut account);
+        // What one long instance has needed is not kept for the short ones after it.
+        if account.bytes() <= MAX_RECENT_BYTES / MAX_RECENT as u64 {
+            self.spare = account;
+        }
+    }
+
+    /// Returns all phases, by first end; complete once the run has ended.
     pub(crate) fn list(&self) -> &[Phase] {
         &self.list
     }
 
+    /// Returns the values of the whole run so far, in parts.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = &Account> {
+        let phases = self.list.iter().map(|phase| &phase.account);
+        let recent = self.recent.iter().map(|instance| &instance.account);
+        phases.chain(recent).chain([&self.divided, &self.open])
+    }
+
     /// Returns the time in which the measurement was paused, also after the last phase.
     pub(crate) fn paused(&self) -> u64 {
-        let phases: u64 = self.list.iter().map(|phase| phase.account.paused()).sum();
-        phases + self.divided.paused() + self.open.paused()
+        self.accounts().map(Account::paused).sum()
     }
 
     /// Returns single instances.
@@ -169,9 +271,9 @@ impl Phases {
 
     /// Returns the memory in use, roughly.
     pub(crate) fn bytes(&self) -> u64 {
-        let phases: u64 = self.list.iter().map(|phase| phase.account.bytes()).sum();
+        let accounts: u64 = self.accounts().chain([&self.spare]).map(Account::bytes).sum();
         let rows = self.rows.bytes() + self.subgroup_intervals.bytes();
-        phases + self.open.bytes() + self.divided.bytes() + rows + self.sync_returns.bytes()
+        accounts + rows + self.sync_returns.bytes()
     }
 
     fn fold(&mut self, ends_in: Option<RawId>, index: u64, whole: bool, division_whole: bool) {
@@ -196,17 +298,22 @@ impl Phases {
                     instances: 0,
                     first_begin: begin,
                     account: Account::default(),
+                    is_apart: false,
                 });
                 list.len() as u32 - 1
             });
         if whole {
             self.rows.insert(end, number, &self.open);
         }
-        self.subgroup_intervals.assign_phase(number);
-        let phase = &mut self.list[number as usize];
-        phase.instances += 1;
-        phase.last_index = index;
-        phase.account.absorb(&mut self.open);
+        self.subgroup_intervals.assign_phase(number, index);
+        let account = std::mem::replace(&mut self.open, std::mem::take(&mut self.spare));
+        self.recent_bytes += account.bytes();
+        self.recent.push_back(RecentInstance { phase: number, index, begin, account });
+        let is_full =
+            |it: &Self| it.recent.len() > MAX_RECENT || it.recent_bytes > MAX_RECENT_BYTES;
+        while self.recent.len() > 1 && is_full(self) {
+            self.settle_oldest();
+        }
     }
 }
 
@@ -269,6 +376,76 @@ mod tests {
         assert_eq!(phases.syncs(), 3);
     }
 
+    /// Runs 40 instances of 10 stamps, which two barriers end in turns, and 3 stamps after them.
+    fn forty(break_off: impl FnOnce(&mut Phases)) -> Phases {
+        let mut phases = Phases::new(0, 1 << 20);
+        let part = Some(Subgroup { name: 9, ranks: 4 });
+        for index in 0..40 {
+            for subgroup in [part, None] {
+                phases.open.pass(5);
+                phases.open.work(3, 5, 0);
+                let node = if subgroup.is_some() { 4 } else { 5 + (index % 2) as RawId };
+                phases.synchronise(CompletedSync { subgroup, ..sync(index, node) });
+            }
+        }
+        phases.open.pass(3);
+        phases.open.work(3, 3, 0);
+        break_off(&mut phases);
+        phases.end();
+        phases
+    }
+
+    fn shown(phases: &Phases) -> Vec<(u64, u64, u64, u64)> {
+        let phases = phases.list().iter();
+        phases
+            .map(|it| (it.first_index, it.last_index, it.instances, it.account.duration()))
+            .collect()
+    }
+
+    #[test]
+    fn the_last_instances_of_a_broken_off_run_are_phases_of_their_own() {
+        let whole = [(0, 0, 1, 10), (1, 39, 20, 200), (2, 38, 19, 190), (40, 40, 1, 3)];
+        assert_eq!(shown(&forty(|_| ())), whole);
+        let phases = forty(Phases::break_off);
+        let first = 40 - MAX_RECENT as u64;
+        let settled = [(0, 0, 1, 10), (1, first - 1, 12, 120), (2, first - 2, 11, 110)];
+        let apart = (first..40).map(|index| (index, index, 1, 10));
+        let all: Vec<_> = settled.into_iter().chain(apart).chain([(40, 40, 1, 3)]).collect();
+        assert_eq!(shown(&phases), all);
+        // Single instances and subgroup intervals move with them.
+        for rows in [phases.rows(), phases.subgroup_intervals()] {
+            for row in rows.instances() {
+                let phase = &phases.list()[row.phase as usize];
+                assert!((phase.first_index..=phase.last_index).contains(&row.instance));
+                assert_eq!(phase.is_apart, (first..40).contains(&row.instance));
+            }
+        }
+    }
+
+    #[test]
+    fn a_phase_whose_only_instances_are_the_last_ones_has_no_other() {
+        let mut phases = Phases::new(0, 1 << 20);
+        (0..3).for_each(|index| phases.synchronise(sync(index, 5)));
+        phases.break_off();
+        phases.end();
+        let found: Vec<_> =
+            phases.list().iter().map(|it| (it.first_index, it.instances, it.is_apart)).collect();
+        assert_eq!(found, [(0, 1, true), (1, 1, true), (2, 1, true)]);
+    }
+
+    #[test]
+    fn long_instances_are_not_kept_apart_beyond_the_memory_for_them() {
+        let mut phases = Phases::new(0, 1 << 20);
+        for index in 0..10 {
+            (0..400).for_each(|node| phases.open.work(node, 1, 0));
+            phases.open.pass(400);
+            phases.synchronise(sync(index, 5));
+            let kept: u64 = phases.recent.iter().map(|it| it.account.bytes()).sum();
+            assert_eq!(kept, phases.recent_bytes);
+            assert!(kept <= MAX_RECENT_BYTES || phases.recent.len() == 1);
+        }
+    }
+
     #[test]
     fn a_run_without_synchronisations_is_one_phase() {
         let mut phases = Phases::new(0, 1 << 20);
@@ -276,7 +453,7 @@ mod tests {
         assert_eq!(phases.list().len(), 1);
         assert_eq!((phases.list()[0].first_index, phases.list()[0].instances), (0, 1));
         // What happened before the run began is not counted, but its index is remembered.
-        let mut phases = Phases::new(0, 1 << 20);
+        let mut phases = Phases::new(150, 1 << 20);
         phases.synchronise(CompletedSync { counted: false, ..sync(0, 5) });
         phases.synchronise(sync(1, 5));
         assert_eq!((phases.list()[0].first_index, phases.syncs()), (1, 1));

@@ -552,7 +552,8 @@ impl TimeSeries {
 pub struct ProcessProfile {
     /// Contexts of all threads.
     pub tree: ContextTree,
-    /// Phases of the thread that communicates, by order of `first_index`.
+    /// Phases of the thread that communicates, by order of `first_index`. In a run that was broken
+    /// off, each of the last instances is a phase of its own, in any order.
     pub phases: Vec<PhaseProfile>,
     /// Instances of these phases kept whole.
     pub rows: InstanceRows,

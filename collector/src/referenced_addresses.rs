@@ -25,9 +25,8 @@ pub(crate) fn samples(
 ) -> IdMap<u32, Samples> {
     let mut by_context = vec![0u64; tree.ids().end as usize];
     let mut by_address: IdMap<u32, Samples> = IdMap::default();
-    let closed = phases.list().iter().map(|phase| &phase.account);
     let of_threads = threads.iter().map(|(_, account)| account);
-    for account in closed.chain([&phases.open]).chain(of_threads) {
+    for account in phases.accounts().chain(of_threads) {
         for (raw, value) in account.values().iter().filter(|(_, value)| value.samples > 0) {
             let Some(all) = by_context.get_mut(*raw as usize) else { continue };
             *all = all.saturating_add(value.samples);

@@ -343,8 +343,8 @@ impl FinishedRun<'_> {
         WorkerProfile { clusters: clusters.collect(), keys }
     }
 
-    /// Merges phases with equal ends in the user's terms. Also returns which raw phase became
-    /// which.
+    /// Merges phases with equal ends in the user's terms, except those apart. Also returns which
+    /// raw phase became which.
     fn join(&self, contexts: &mut Contexts<'_>) -> (Vec<UserPhase>, Vec<u32>) {
         // The communicating thread's contexts come first, so that its outermost one is known
         // before time without a stack is given to it.
@@ -364,7 +364,12 @@ impl FinishedRun<'_> {
                 raw.map(|raw| contexts.node(raw).unwrap_or_else(|| contexts.main()))
             };
             let ends = (end(phase.begins_after), end(phase.ends_in));
-            let number = *by_ends.entry(ends).or_insert_with(|| {
+            let new = joined.len();
+            let number = match phase.is_apart {
+                true => new,
+                false => *by_ends.entry(ends).or_insert(new),
+            };
+            if number == new {
                 joined.push(UserPhase {
                     ends,
                     first_index: phase.first_index,
@@ -373,8 +378,7 @@ impl FinishedRun<'_> {
                     instances: 0,
                     values: Values::default(),
                 });
-                joined.len() - 1
-            });
+            }
             let user = &mut joined[number];
             user.instances += phase.instances;
             user.last_index = user.last_index.max(phase.last_index);

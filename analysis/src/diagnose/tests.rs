@@ -1,5 +1,6 @@
 //! Tests of the diagnosis on runs with a known truth.
 
+mod broken_runs;
 mod calls;
 mod cores;
 mod counters;

@@ -35,6 +35,12 @@ impl<R: Read + Seek> Digest<R> {
         self.processes.iter().filter_map(|(number, process)| process.describe(*number)).collect()
     }
 
+    /// Notes that the job did not reach its regular end: the last instances of phases are phases of
+    /// their own in all profiles.
+    pub fn break_off(&mut self) {
+        self.is_broken_off = true;
+    }
+
     /// Limits the run of a process to `stamp`, at which another process of the spool died.
     pub fn end_at(&mut self, number: u32, stamp: u64) {
         if let Some(process) = self.processes.get_mut(&number) {

@@ -52,6 +52,7 @@ pub struct Digest<R = File> {
     calls: BTreeMap<CallId, CallId>,
     damages: Vec<String>,
     structures: Structures,
+    is_broken_off: bool,
 }
 
 struct Journal<R> {
@@ -96,6 +97,7 @@ impl<R: Read + Seek> Digest<R> {
             calls: BTreeMap::new(),
             damages: Vec::new(),
             structures: Structures::default(),
+            is_broken_off: false,
         };
         let round = digest.read_spool()?;
         match journal.map(SpoolReader::new) {
@@ -201,6 +203,9 @@ impl<R: Read + Seek> Digest<R> {
         };
         let mut history = History::new(status.begin, &options);
         history.capture(wanted);
+        if self.is_broken_off {
+            history.break_off();
+        }
         process.names.iter().for_each(|name| history.learn(name));
         // A communicating thread that began when the spool was full is not in it.
         let main = status.main.filter(|stream| process.threads.contains_key(stream));

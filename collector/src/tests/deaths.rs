@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{assert_partition, pairs, spool, times};
 use crate::digest::{Digest, spools};
+use crate::profile::PhaseProfile;
 use crate::{Collector, Options};
 
 /// Stamps of a run before it ends with a death.
@@ -61,6 +62,40 @@ fn waiting_for_the_dead_is_not_counted() {
     for (number, profile) in (0..).zip(&profiles) {
         assert_eq!(digest.profile(number, |_| {}).unwrap().as_ref(), Some(profile));
     }
+}
+
+#[test]
+fn the_last_instances_before_a_death_are_phases_of_their_own() {
+    let mut subject = Subject::new(1 << 14);
+    let (main, barrier) = (subject.code(0x1000), subject.call("MPI_Barrier"));
+    let mut w = subject.writer(0);
+    w.slot(1, &[main, barrier]);
+    // The last five lie after the death.
+    (0..45).for_each(|i| w.exit(BEGIN + 9 + 10 * i, 1, 5, Some(i)));
+    let ending = ending();
+    let (mut child, start_time) = ending.hand_over();
+    let collector = Collector::new(Options::default());
+    let spool = spool(&collector);
+    let key = subject.attach(&collector).unwrap();
+    collector.attach(child.id(), 0, start_time).unwrap();
+    collector.end_at_first_death().expect("a process ends");
+    let profile = collector.finish(key).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_partition(&profile);
+    let shape = |it: &PhaseProfile| (it.ends_in.is_some(), it.first_index, it.instances);
+    let phases: Vec<_> = profile.phases.iter().map(shape).collect();
+    let last = (24..40).map(|index| (true, index, 1));
+    let all = [(true, 0, 1), (true, 1, 23)].into_iter().chain(last).chain([(false, 40, 1)]);
+    assert_eq!(phases, all.collect::<Vec<_>>());
+    assert!(profile.rows.rows.iter().all(|row| {
+        let phase = &profile.phases[row.phase as usize];
+        (phase.first_index..=phase.last_index).contains(&row.index)
+    }));
+    collector.end_spool().unwrap();
+    let mut digest = Digest::open(&spools(spool.folder.path()).unwrap()[0]).unwrap();
+    digest.break_off();
+    assert_eq!(digest.profile(0, |_| {}).unwrap(), Some(profile));
 }
 
 #[test]
