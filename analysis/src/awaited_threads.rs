@@ -19,7 +19,7 @@ const MIN_NOTED_FRACTION: f64 = 0.1;
 /// of that time.
 pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
     let sum_ns = |node: NodeId| totals.nodes[node as usize].inclusive.sum;
-    let awaited_ns = awaited_ns(totals, Some(cause));
+    let awaited_ns = awaited_ns(totals, Some(cause), &[CallClass::WaitPartner]);
     if 2 * awaited_ns <= sum_ns(cause) {
         return None;
     }
@@ -51,7 +51,8 @@ pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
 pub fn note(totals: &Totals) -> Option<String> {
     let ranks = totals.job.ranks.len().max(1);
     let run_ns = totals.job.elapsed_ns as f64 * f64::from(ranks);
-    let fraction = awaited_ns(totals, None) as f64 / run_ns.max(1.0);
+    let awaited_ns = awaited_ns(totals, None, &[CallClass::WaitPartner]);
+    let fraction = awaited_ns as f64 / run_ns.max(1.0);
     let has_teams = totals.teams.threads > 1;
     (fraction >= MIN_NOTED_FRACTION && !has_teams && totals.job.concurrent_threads > 0).then(|| {
         format!(
@@ -62,15 +63,21 @@ pub fn note(totals: &Totals) -> Option<String> {
     })
 }
 
-/// Returns the time in which communicating threads wait for other threads, below `outer` or in the
+/// Returns the time in which communicating threads wait for other threads of their ranks, also in
+/// OpenMP, in nanoseconds, summed over ranks.
+pub fn all_awaited_ns(totals: &Totals) -> u128 {
+    awaited_ns(totals, None, &[CallClass::WaitPartner, CallClass::TeamWait, CallClass::Region])
+}
+
+/// Returns the time of communicating threads in calls of some classes, below `outer` or in the
 /// whole run, in nanoseconds, summed over ranks.
-fn awaited_ns(totals: &Totals, outer: Option<NodeId>) -> u128 {
+fn awaited_ns(totals: &Totals, outer: Option<NodeId>, classes: &[CallClass]) -> u128 {
     let contexts = &totals.tree.contexts;
     let call = |node: NodeId| contexts.frame_of(node).call;
     let awaits = |node: &NodeId| {
         let mut callers = contexts.outwards(*node).skip(1);
         totals.tree.threads[*node as usize] == Threads::Main
-            && call(*node).and_then(calls::class) == Some(CallClass::WaitPartner)
+            && call(*node).and_then(calls::class).is_some_and(|class| classes.contains(&class))
             // Not in another call, such as one of MPI.
             && callers.clone().all(|caller| call(caller).is_none())
             && outer.is_none_or(|outer| callers.any(|caller| caller == outer))

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{LONG_CALL_NS, NodeId};
 
+use crate::awaited_threads::all_awaited_ns;
 use crate::canonical::{Threads, path};
 use crate::communication::{Reason, frequent};
 use crate::finding::{Finding, Holder, half_query};
@@ -88,7 +89,9 @@ fn useful_fraction(totals: &Totals, waited_ns: u128) -> f64 {
 
 /// Returns the loss by locks for which the threads of ranks wait. Its size is the mean wait time of
 /// one thread, over the threads that take part and live at one time: a pool of threads that is
-/// created anew in each step waits like one that stays.
+/// created anew in each step waits like one that stays. Run time is lost only as far as the
+/// communicating threads wait themselves, for locks or for other threads: a helper that waits for
+/// its next job delays no one.
 pub fn locks(
     totals: &Totals,
     context_classes: &[ContextClass],
@@ -120,6 +123,7 @@ pub fn locks(
         true => per_thread(main_ns + others_ns, ranks + others),
         false => per_thread(others_ns, others),
     } * useful_fraction(totals, main_ns + others_ns);
+    let lost_ns = lost_ns.min(per_thread(main_ns + all_awaited_ns(totals), ranks));
     locked.sort_by_key(|it| (std::cmp::Reverse(it.sum_ns), it.call));
     let symptom = locked.first().filter(|it| it.sum_ns > 0)?.call;
     let whole_ns = (main_ns + others_ns) as f64;

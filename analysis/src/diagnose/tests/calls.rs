@@ -197,8 +197,10 @@ fn calls_that_also_wait_for_uneven_work_are_told_without_that_time() {
 
 #[test]
 fn threads_that_wait_for_locks_contend_for_them() {
-    let mut subject =
-        beside_work(|_| vec![calling("main/update/pthread_mutex_lock", 30 * MS, 9, 0)]);
+    let mut subject = beside_work(|_| {
+        let lock = calling("main/update/pthread_mutex_lock", 30 * MS, 9, 0);
+        vec![lock, calling("main/pthread_join", 10 * MS, 1, 0)]
+    });
     subject.threads = 4;
     subject.others = vec![
         doing("run/solve", 3000 * MS),
@@ -217,12 +219,24 @@ fn threads_that_wait_for_locks_contend_for_them() {
     (subject.threads, subject.concurrent_threads) = (81, Some(3));
     assert_eq!(rounded(only_loss(&verdict(&subject)).seconds), 0.375);
     // A thread that only waits for the others does not take part in the contention.
-    let mut subject = beside_work(|_| vec![]);
+    let mut subject = beside_work(|_| vec![calling("main/pthread_join", 50 * MS, 1, 0)]);
     (subject.threads, subject.others) = (4, subject_others());
     let summary = verdict(&subject);
     assert_eq!(kinds(&summary), [(LossKind::LockContention, 0.4)]);
     let foretold_s = summary.projection.elapsed_s;
     assert_eq!(rounded(foretold_s), rounded(only_loss(&summary).elapsed_without_s));
+}
+
+#[test]
+fn locks_cost_no_more_than_the_communicating_threads_wait() {
+    // Helpers wait for their next job while the communicating thread works.
+    let mut subject = beside_work(|_| vec![]);
+    (subject.threads, subject.others) = (4, subject_others());
+    assert_eq!(verdict(&subject).losses, []);
+    // The communicating thread waits for them for 0.25 s.
+    let mut subject = beside_work(|_| vec![calling("main/pthread_join", 25 * MS, 1, 0)]);
+    (subject.threads, subject.others) = (4, subject_others());
+    assert_eq!(kinds(&verdict(&subject)), [(LossKind::LockContention, 0.25)]);
 }
 
 #[test]
