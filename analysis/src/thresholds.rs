@@ -220,7 +220,8 @@ pub const NOISE_FRACTION: f64 = 0.01;
 /// most 3 % where the authors call it low or modest, and 100 % where they call it high.
 pub const MIN_SEGMENT_SYNC_FRACTION: f64 = 0.1;
 /// Minimum difference of a context between the iterations of a cluster and all others, as a
-/// fraction of the longer iteration, for the context to distinguish the cluster.
+/// fraction of the longer iteration, for the context to distinguish the cluster. Also minimum
+/// difference of the slowest threads from the fastest, as a fraction of the slower ones' work.
 pub const MIN_DISTINCTION_FRACTION: f64 = 0.1;
 /// Maximum time of a context in some iterations, as a fraction of its time in the others, for the
 /// context to be absent from them.

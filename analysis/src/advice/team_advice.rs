@@ -79,8 +79,8 @@ fn remedy(totals: &Totals, region: NodeId) -> &'static str {
         "Its schedule is guided, which begins with large chunks: use schedule(dynamic), or let the \
          longest iterations come last."
     } else {
-        "If it is a loop, give it schedule(dynamic) or schedule(guided), or a static schedule with \
-         small chunks; if the program divides the work itself, let it divide it more evenly."
+        "If it is a loop and its schedule is static, give it schedule(dynamic) or \
+         schedule(guided); if the program divides the work itself, let it divide it more evenly."
     }
 }
 
@@ -106,9 +106,9 @@ pub(super) fn short_regions(totals: &Totals, facts: &AdviceInput<'_>) -> String 
     let each = seconds(sums.elapsed_ns as f64 / sums.instances.max(1) as f64 / NS_PER_S);
     let without_work = sums.elapsed_ns.saturating_sub(sums.mean_work_ns) as f64;
     format!(
-        "{} executes {} times in all ranks and takes {each}, {} of it without work of its threads: \
-         begin and end of a region take some microseconds. Put several loops into one region, \
-         parallelise an outer loop, or let short loops run on one thread (if clause).",
+        "In all ranks, {} executes {} times and takes {each}, {} of it without work of its \
+         threads: begin and end of a region take some microseconds. Put several loops into one \
+         region, parallelise an outer loop, or let short loops run on one thread (if clause).",
         region_place(totals, facts.finding.symptom, &region),
         count(sums.instances),
         percent(without_work / sums.elapsed_ns.max(1) as f64),
@@ -146,8 +146,8 @@ pub(super) fn uneven_threads_of_rank(totals: &Totals, finding: &Finding) -> Opti
     let uneven = team_losses::uneven_threads(totals, finding)?;
     let region = totals.openmp.region(uneven.region)?;
     Some(format!(
-        "The slowest rank loses {} more than the others by uneven threads in {}: distribute the \
-         work over its threads, not over ranks.",
+        "The slowest rank loses {} more than the average rank by uneven threads in {}: distribute \
+         the work over its threads, not over ranks.",
         seconds(uneven.excess_s),
         region_place(totals, uneven.region, region),
     ))

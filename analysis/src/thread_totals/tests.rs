@@ -87,6 +87,25 @@ fn key_threads_are_added_up_over_ranks_and_listed_by_process() {
 }
 
 #[test]
+fn threads_that_differ_by_little_are_not_told_apart() {
+    let differs = |locations: fn(u32, &mut Contexts) -> ThreadProfile| {
+        verdict(&subject(1, locations)).threads.distinction.is_some()
+    };
+    assert!(differs(|_, contexts| slowest_and_fastest([1000, 890], contexts)));
+    assert!(!differs(|_, contexts| slowest_and_fastest([1000, 910], contexts)));
+}
+
+/// The slowest and the fastest thread compute for these times, in milliseconds.
+fn slowest_and_fastest(ms: [u64; 2], contexts: &mut Contexts) -> ThreadProfile {
+    let kernel = "worker/solve/kernel";
+    let locations = vec![
+        location(LocationKind::Slowest, Some(2), 1, &[(kernel, ms[0])], contexts),
+        location(LocationKind::Fastest, Some(1), 1, &[(kernel, ms[1])], contexts),
+    ];
+    ThreadProfile { locations, ..ThreadProfile::default() }
+}
+
+#[test]
 fn classes_are_numbered_by_their_size() {
     let summary = verdict(&subject(1, |_, contexts| ThreadProfile {
         aggregation: Aggregation::Calltree,

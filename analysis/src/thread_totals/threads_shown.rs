@@ -12,7 +12,7 @@ use crate::summary::{
     ThreadsOfProcess,
 };
 use crate::summary_tree::shown_path;
-use crate::thresholds::MIN_INNER_FRACTION;
+use crate::thresholds::{MIN_DISTINCTION_FRACTION, MIN_INNER_FRACTION};
 use crate::totals::Totals;
 
 impl ThreadTotals {
@@ -84,7 +84,9 @@ impl ThreadTotals {
             let nodes = inner.get(&outer)?.iter().copied();
             nodes.max_by(|a, b| excess(*a).total_cmp(&excess(*b)).then(b.cmp(a)))
         };
-        let mut node = largest(None).filter(|node| excess(*node) > 0.0)?;
+        let is_much =
+            |node: NodeId| excess(node) >= MIN_DISTINCTION_FRACTION * slowest_ns[node as usize];
+        let mut node = largest(None).filter(|node| excess(*node) > 0.0 && is_much(*node))?;
         while let Some(next) =
             largest(Some(node)).filter(|next| excess(*next) >= MIN_INNER_FRACTION * excess(node))
         {
