@@ -1,6 +1,6 @@
 //! Parallel regions of OpenMP in sentences and as a table.
 
-use plimsoll_summary::phrase::{count, percent, seconds};
+use plimsoll_summary::phrase::{count, counted, percent, seconds};
 use plimsoll_summary::{Frame, Region, Summary};
 
 /// Maximum number of regions in the text summary, and their minimum part of the run time.
@@ -18,11 +18,11 @@ pub fn regions(summary: &Summary) -> Vec<String> {
 fn sentence(summary: &Summary, region: &Region) -> String {
     let idle = (region.thread_s - region.work_s).max(0.0) / region.thread_s.max(f64::MIN_POSITIVE);
     format!(
-        "{}: {} x {} with {} threads, idle {} (uneven {}).",
+        "{}: {} x {} with {}, idle {} (uneven {}).",
         place(summary, region),
         count(region.instances),
         seconds(region.elapsed_s / region.instances.max(1) as f64),
-        region.threads,
+        counted(region.threads.into(), "thread"),
         percent(idle),
         percent(region.load_balance_s / region.thread_s.max(f64::MIN_POSITIVE)),
     )
