@@ -289,9 +289,16 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     if imbalance.work_ns < MIN_FRACTION_OF_RESIDUAL * residual_ns(phase, imbalance, ranks) {
         return Vec::new();
     }
-    let finding = |ns: f64, symptom: NodeId| {
+    let finding = |ns: f64, symptom: NodeId, alone: bool| {
         let mut causes = causes_of(ns);
-        causes.sort_by_key(|cause| likelihood(scope, symptom, cause));
+        // Of several losses, the cause nearest in size is most likely a loss's own, if it is large
+        // enough. The causes of a single loss stay in the order of their sizes.
+        let key = |cause: &Cause| {
+            let is_small = !alone && cause.ns < MIN_OWN_CAUSE_FRACTION * ns;
+            (likelihood(scope, symptom, cause), is_small)
+        };
+        let distance = |cause: &Cause| if alone { 0.0 } else { (cause.ns - ns).abs() };
+        causes.sort_by(|a, b| key(a).cmp(&key(b)).then(distance(a).total_cmp(&distance(b))));
         // Causes that add up to more than the loss even each other out in part.
         let evened_out = imbalance.evened_out(&causes);
         let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
@@ -315,7 +322,8 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
         Some(before) => vec![(work_ns, before)],
         None => vec![(ending_ns, ending)],
     };
-    parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom)).collect()
+    let alone = parts.len() == 1;
+    parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom, alone)).collect()
 }
 
 /// Returns a key that is smaller for more likely causes of a loss that shows in `symptom`. Causes

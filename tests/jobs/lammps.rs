@@ -100,7 +100,7 @@ fn assert_groups(job: &Outcome, task: &str) {
     assert_eq!(loss.field("slow_ranks"), "6-7", "{}", job.text());
     let advice = loss.field("advice").as_str().unwrap_or_default();
     // The task is a function or, if nearly all of its time is in one loop, that loop.
-    let names_task = [format!("{task} ("), format!("the loop at {task}+0x")]
+    let names_task = [format!("{task}, which takes"), format!("the loop at {task}+0x")]
         .iter()
         .any(|place| advice.starts_with(&format!("Ranks 6-7 have a task of their own, {place}")));
     assert!(names_task, "{advice}");
