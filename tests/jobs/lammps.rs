@@ -99,8 +99,11 @@ fn assert_groups(job: &Outcome, task: &str) {
     let loss = between.first().unwrap_or_else(|| panic!("{}", job.text()));
     assert_eq!(loss.field("slow_ranks"), "6-7", "{}", job.text());
     let advice = loss.field("advice").as_str().unwrap_or_default();
-    // The task is a function or, if nearly all of its time is in one loop, that loop.
-    let names_task = [format!("{task}, which takes"), format!("the loop at {task}+0x")]
+    // The task is a function, maybe with its caller, or, if nearly all of its time is in one loop,
+    // that loop.
+    let places = ["{}, which takes", "{} (called by ", "{} (mostly in ", "the loop at {}+0x"];
+    let names_task = places
+        .map(|place| place.replace("{}", task))
         .iter()
         .any(|place| advice.starts_with(&format!("Ranks 6-7 have a task of their own, {place}")));
     assert!(names_task, "{advice}");
