@@ -244,7 +244,7 @@ struct Agreement {
     lowest: Lowest,
     /// Whether any rank has samples only (no records of calls).
     by_samples: bool,
-    /// Synchronisation at which the ranks' runs are to be divided; `None` if the job reached its
+    /// Synchronisation at which the ranks' runs are to be divided; `None` if they reached their
     /// end.
     divided_at: Option<LastCommon>,
 }
@@ -266,7 +266,7 @@ fn agree(
         agreed: all.conclude(job.rules.clone()),
         lowest,
         by_samples,
-        divided_at: all.last_common().filter(|_| !job.complete),
+        divided_at: all.last_common().filter(|_| job.is_broken_off()),
     };
     broadcast(comm, all.map(|all| all.map(conclude)))
 }

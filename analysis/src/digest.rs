@@ -289,7 +289,7 @@ impl<'a> Part<'a> {
             Some(digest) => digest,
             None => Digest::open(path).map_err(|error| named(&error))?,
         };
-        if !note.job.complete {
+        if note.job.is_broken_off() {
             digest.break_off();
         }
         let first = note.ranks.iter().map(|rank| rank.rank).min();

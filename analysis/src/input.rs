@@ -87,6 +87,14 @@ pub struct JobInfo {
     pub notes: Vec<String>,
 }
 
+impl JobInfo {
+    /// Returns whether ranks were cut off before their regular end. Ranks that are not compared,
+    /// since others are missing, may have reached it.
+    pub fn is_broken_off(&self) -> bool {
+        !self.complete && self.ended != "finalize"
+    }
+}
+
 /// Minimum time (ns) by which other ranks must outlive the first that died for the summary to
 /// mention the death.
 pub const MIN_OUTLIVED_NS: u64 = 100_000_000;

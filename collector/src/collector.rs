@@ -375,9 +375,9 @@ impl Collector {
     /// instances of phases are then phases of their own.
     pub fn end_at_first_death(&self) -> Option<Death> {
         let processes = &mut self.lock().processes;
-        let death = end_at_first(processes)?;
+        let death = end_at_first(processes);
         processes.values_mut().for_each(|process| process.history.break_off());
-        Some(death)
+        death
     }
 
     /// Notifies all processes that their report is begun; ending processes wait for it.

@@ -73,7 +73,7 @@ fn no_panic_leaves_a_hook() {
         ),
         ("exec", &["exec", "after exec"]),
         ("daemon", &["daemon"]),
-        ("namespace", &["namespace", "after namespace"]),
+        ("namespace", &["after namespace"]),
         ("quick_exit3", &["quick_exit"]),
         ("_exit3", &["_exit"]),
         ("terminated", &["fatal signal"]),
