@@ -87,11 +87,14 @@ pub struct JobInfo {
     pub notes: Vec<String>,
 }
 
+/// Value of [`JobInfo::ended`] of a run that ended in MPI_Finalize.
+pub const FINALIZED: &str = "finalize";
+
 impl JobInfo {
     /// Returns whether ranks were cut off before their regular end. Ranks that are not compared,
     /// since others are missing, may have reached it.
     pub fn is_broken_off(&self) -> bool {
-        !self.complete && self.ended != "finalize"
+        !self.complete && self.ended != FINALIZED
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::deaths::Lives;
-use crate::input::JobInfo;
+use crate::input::{FINALIZED, JobInfo};
 use crate::ranks::RankSet;
 use crate::settings::{RANKS, RankFilter};
 use crate::sources::{Source, conflict};
@@ -179,7 +179,7 @@ impl fmt::Display for Named<'_> {
 /// processes by SIGTERM after one process was killed.
 fn severity(ended: &str) -> u32 {
     match ended {
-        "finalize" => 0,
+        FINALIZED => 0,
         "exit" => 1,
         "signal 15" => 2,
         KILLED => 3,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_analysis::diagnose::diagnose_into;
-use plimsoll_analysis::input::JobInfo;
+use plimsoll_analysis::input::{FINALIZED, JobInfo};
 use plimsoll_analysis::per_rank::Table;
 use plimsoll_analysis::spooled::Kept;
 use plimsoll_comm::communicator::{Alone, Communicator};
@@ -55,7 +55,7 @@ pub fn finalize(measured: impl FnOnce(&mut dyn FnMut())) {
         None => {
             let report = || {
                 job.own_rules();
-                let Some((taken, mut info, concluding)) = job.take("finalize", size == 1) else {
+                let Some((taken, mut info, concluding)) = job.take(FINALIZED, size == 1) else {
                     return;
                 };
                 own_threads::on_own_stack(move || {
@@ -159,11 +159,11 @@ impl Job {
             log::warn(&format!("the ranks of this node did not come together: {error}"));
         }
         if !together.holds {
-            drop(self.take("finalize", true));
+            drop(self.take(FINALIZED, true));
             return;
         }
         self.exchange_clocks(&together.holders, together.holds);
-        let taken = guarded("evaluation", || self.take("finalize", true), || None);
+        let taken = guarded("evaluation", || self.take(FINALIZED, true), || None);
         let done = if together.holders.size() > 1 {
             // Runs even without profiles, if another end came first: the other ranks wait for this
             // process.
@@ -200,7 +200,7 @@ impl Job {
         guard::raise("reduction");
         let (taken, mut info, _concluding) = match taken {
             Some((taken, info, concluding)) => (taken, info, Some(concluding)),
-            None => (Taken::default(), self.info(&self.state.lock(), "finalize", false), None),
+            None => (Taken::default(), self.info(&self.state.lock(), FINALIZED, false), None),
         };
         self.agree_on_structure(holders).map_err(|error| error.to_string())?;
         let (inputs, spool) = self.profiles(&taken, &mut info);
