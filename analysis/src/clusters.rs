@@ -8,17 +8,18 @@
 //! loops in the control flow of the functions that contain them. Ranks on different nodes, where
 //! modules are loaded at different addresses, need no addresses of each other.
 //!
-//! If ranks are not well separated, clusters depend on the order of merging (ICS18, Algorithm 3);
-//! ranks are therefore merged in a fixed order of rank numbers. Totals do not depend on any order.
+//! Ranks are merged in a fixed order of rank numbers ([`Blocks`]), independently of the process that
+//! holds a block and of the shape of the reduction. Clusters therefore do not depend on the placement
+//! of ranks on nodes.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Deref;
 
 use plimsoll_collector::profile::{ContextTree, NodeId, TemporalTreeKey, TemporalTreeProfile};
 use plimsoll_trees::{
-    Cluster, ControlFlow, InstanceSample, Key, MemberSet, Node, Pruned, Terms, merge_sets,
-    most_clusters, prune_to, ratio, separations,
+    Blocks, Cluster, ControlFlow, InstanceSample, Key, MemberSet, Merging, Node, Terms, ratio,
+    separations,
 };
 use serde::{Deserialize, Serialize};
 
@@ -67,26 +68,14 @@ struct RankKey {
 }
 
 /// Clusters of some of the ranks.
-///
-/// Ranks are merged in pairs of blocks: 0 with 1, 2 with 3, then 0-1 with 2-3, independently of the
-/// process that holds a block and of the shape of the reduction. Clusters therefore do not depend
-/// on the placement of ranks on nodes. If neighbouring ranks are on one node or on neighbouring
-/// nodes, as launchers place them, only few blocks wait for their partner at any time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Clusters {
     /// Indexed by key.
     keys: Vec<RankKey>,
-    /// Clusters of each block of 2^level ranks, by the block's first rank.
-    blocks: BTreeMap<Block, Vec<Cluster<MemberRanks>>>,
+    blocks: Blocks<MemberRanks>,
     /// Upper bound of the number of temporal context trees in the job; determines the maximum
     /// number of clusters.
     temporal_trees: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Block {
-    first: u32,
-    level: u32,
 }
 
 /// Control flow given by the positions of keys.
@@ -146,7 +135,7 @@ impl Clusters {
         };
         let temporal_trees = temporal_trees.into_iter().map(one).collect();
         self.temporal_trees = most;
-        self.insert(Block { first: rank, level: 0 }, temporal_trees);
+        self.blocks.add(rank, temporal_trees, merging(most, &Positions(&self.keys)));
     }
 
     /// Merges the clusters of other ranks; `places` holds the canonical node of each of their
@@ -159,23 +148,23 @@ impl Clusters {
             keys.map(|key| Some(adopt(RankKey { node: place(key), ..*key }))).collect()
         };
         self.temporal_trees = self.temporal_trees.max(other.temporal_trees);
-        for (block, clusters) in other.blocks {
-            let ours = clusters.into_iter().map(|cluster| Cluster {
-                tree: renumbered(&cluster.tree, &keys),
-                members: cluster.members,
-                instances: InstanceSample::default(),
-            });
-            self.insert(block, ours.collect());
-        }
+        let ours = |cluster: Cluster<MemberRanks>| Cluster {
+            tree: renumbered(&cluster.tree, &keys),
+            members: cluster.members,
+            instances: InstanceSample::default(),
+        };
+        self.blocks.combine(
+            other.blocks,
+            ours,
+            merging(self.temporal_trees, &Positions(&self.keys)),
+        );
     }
 
     /// Returns the clusters of all ranks, by ascending lowest rank. Keys are sorted by canonical
     /// node, so that equal clusters have equal representations.
     pub fn finished(&self) -> Finished {
-        let mut clusters = Vec::new();
-        for block in self.blocks.values().rev() {
-            clusters = self.merged(block.clone(), clusters);
-        }
+        let flow = Positions(&self.keys);
+        let mut clusters = self.blocks.merged(merging(self.temporal_trees, &flow));
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_by_key(|at| (self.keys[*at].node, self.keys[*at].site));
         let mut numbers = vec![None; self.keys.len()];
@@ -186,33 +175,6 @@ impl Clusters {
             cluster.tree = renumbered(&cluster.tree, &numbers);
         }
         Finished { keys: order.into_iter().map(|at| self.keys[at]).collect(), clusters }
-    }
-
-    fn insert(&mut self, mut block: Block, mut clusters: Vec<Cluster<MemberRanks>>) {
-        while block.level < u32::BITS - 1 {
-            let partner = Block { first: block.first ^ (1 << block.level), ..block };
-            let Some(theirs) = self.blocks.remove(&partner) else { break };
-            clusters = match block.first < partner.first {
-                true => self.merged(clusters, theirs),
-                false => self.merged(theirs, clusters),
-            };
-            block = Block { first: block.first.min(partner.first), level: block.level + 1 };
-        }
-        self.blocks.insert(block, clusters);
-    }
-
-    /// Merges two sets of clusters into one; `lower` holds the lower ranks.
-    fn merged(
-        &self,
-        lower: Vec<Cluster<MemberRanks>>,
-        higher: Vec<Cluster<MemberRanks>>,
-    ) -> Vec<Cluster<MemberRanks>> {
-        let most = most_clusters(self.temporal_trees);
-        let mut clusters = merge_sets(lower, higher, most, &Positions(&self.keys));
-        for cluster in &mut clusters {
-            prune_to(&mut cluster.tree, MAX_NODES, &mut Pruned::default());
-        }
-        clusters
     }
 
     /// Returns a function that adds a key, or finds an equal one, and returns the key's number.
@@ -273,6 +235,10 @@ impl Finished {
         };
         temporal_tree.keys.iter().map(own).collect()
     }
+}
+
+fn merging<'f>(temporal_trees: u64, flow: &'f Positions<'_>) -> Merging<'f> {
+    Merging { instances: temporal_trees, nodes: MAX_NODES, flow }
 }
 
 /// Maps the identity of each key (canonical node and site) to its number.

@@ -1,4 +1,4 @@
-use plimsoll_trees::RATIO_MIN;
+use plimsoll_trees::{RATIO_MIN, most_clusters};
 
 use super::*;
 use crate::agreement::{Agreed, Matching};
@@ -100,9 +100,8 @@ fn few_blocks_wait_for_their_partners() {
     let mut totals = Totals::default();
     for one in all {
         totals = totals.combine(one);
-        assert!(totals.clusters.blocks.len() <= 10, "log2(1000)");
-        let trees = totals.clusters.blocks.values().map(Vec::len).sum::<usize>();
-        assert!(trees <= 10 * most_clusters(1000));
+        // Of at most log2(1000) blocks.
+        assert!(totals.clusters.blocks.waiting().count() <= 10 * most_clusters(1000));
     }
 }
 

@@ -93,7 +93,7 @@ impl TemporalTrees {
     pub(crate) fn restart(&mut self, begin: u64) {
         self.keys.forget_contexts();
         self.main = None;
-        self.workers = WorkerThreads::default();
+        self.workers.restart();
         self.are_followed = true;
         self.unfollowed = 0;
         self.begin = begin;
@@ -153,26 +153,27 @@ impl TemporalTrees {
         });
     }
 
-    /// Finishes the tree of a thread at stamp `end`, because the thread or the run has ended.
+    /// Finishes the tree of a thread at stamp `end`, because the thread or the run has ended; called
+    /// once for each thread.
     pub(crate) fn end(&mut self, thread: &mut ThreadTree, is_main: bool, end: u64) {
-        let Some(mut temporal_tree) = thread.temporal_tree.take() else { return };
-        self.followed -= 1;
-        let temporal_tree =
-            temporal_tree.finish(end, &self.keys).filter(|_| thread.run == self.runs);
-        match temporal_tree {
+        let is_of_this_run = thread.run == self.runs;
+        let finished = thread.temporal_tree.take().and_then(|mut temporal_tree| {
+            self.followed -= 1;
+            temporal_tree.finish(end, &self.keys).filter(|_| is_of_this_run)
+        });
+        let temporal_tree = match finished {
             Some((temporal_tree, captured)) if is_main => {
                 (self.main, self.captured) = (Some(temporal_tree), captured);
+                None
             }
-            Some((temporal_tree, _)) => {
-                self.workers.add(thread.number, temporal_tree, &self.keys);
-            }
-            None => {}
-        }
+            finished => finished.map(|(temporal_tree, _)| temporal_tree),
+        };
+        self.workers.add(thread.number, temporal_tree, &self.keys);
     }
 
     /// Clusters the remaining threads, after all of them have ended.
     pub(crate) fn finish(&mut self) {
-        self.workers.compare(&self.keys);
+        self.workers.finish(&self.keys);
     }
 
     /// Returns the raw contexts that the finished trees pass through.

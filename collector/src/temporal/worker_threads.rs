@@ -1,16 +1,14 @@
 //! Clusters of a process's threads with similar behaviour, without the communicating thread (ICS18,
 //! 4.2): threads are clustered before ranks.
 //!
-//! If threads are not well separated, clusters depend on the order of merging. Threads are merged
-//! in the order in which they were first seen, which is reproduced when a spool is read back. In
-//! processes with more than [`MAX_WAITING`] threads, clusters also depend on the order in which
-//! threads ended.
+//! Threads are merged as they end, in the order in which they were first seen ([`Blocks`]), which is
+//! reproduced when a spool is read back.
 
 use super::KeyInterner;
-use plimsoll_trees::{Cluster, Node, Pruned, clustered, merge_sets, most_clusters, prune_to};
+use plimsoll_trees::{Blocks, Cluster, Merging, Node, Pruned, prune_to};
 
-/// Maximum number of threads that wait for comparison.
-const MAX_WAITING: usize = 128;
+/// Number of threads that determines the maximum number of clusters until their number is known.
+const FEW_THREADS: u64 = 128;
 
 /// Maximum number of nodes of one thread's tree: a process may have many threads, and their trees
 /// are sent between nodes.
@@ -19,46 +17,48 @@ const MAX_NODES: usize = 1 << 11;
 /// Temporal context trees of a process's finished threads.
 #[derive(Default)]
 pub(crate) struct WorkerThreads {
-    clusters: Vec<Cluster>,
-    waiting: Vec<(u32, Node)>,
+    blocks: Blocks,
+    /// Number of threads with a tree.
     count: u64,
+    /// Clusters of all threads, after [`WorkerThreads::finish`].
+    clusters: Vec<Cluster>,
 }
 
 impl WorkerThreads {
-    /// Adds the tree of a finished thread. `number` is its position in the order in which threads
-    /// were first seen.
-    pub(crate) fn add(&mut self, number: u32, mut temporal_tree: Node, keys: &KeyInterner) {
-        prune_to(&mut temporal_tree, MAX_NODES, &mut Pruned::default());
-        self.waiting.push((number, temporal_tree));
-        self.count += 1;
-        if self.waiting.len() >= MAX_WAITING {
-            self.compare(keys);
-        }
+    /// Adds the tree of a finished thread, if it has one. `number` is its position in the order in
+    /// which threads were first seen; each thread is added once.
+    pub(crate) fn add(&mut self, number: u32, temporal_tree: Option<Node>, keys: &KeyInterner) {
+        let cluster = temporal_tree.map(|mut temporal_tree| {
+            prune_to(&mut temporal_tree, MAX_NODES, &mut Pruned::default());
+            Cluster::one(u64::from(number), temporal_tree)
+        });
+        self.count += u64::from(cluster.is_some());
+        let merging = Merging { instances: FEW_THREADS, nodes: MAX_NODES, flow: keys };
+        self.blocks.add(number, cluster.into_iter().collect(), merging);
     }
 
-    /// Clusters all threads added since the last comparison.
-    pub(crate) fn compare(&mut self, keys: &KeyInterner) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.sort_by_key(|(number, _)| *number);
-        let one = |(number, temporal_tree)| Cluster::one(u64::from(number), temporal_tree);
-        let most = most_clusters(self.count);
-        let new = clustered(waiting.into_iter().map(one).collect(), most, keys);
-        self.clusters = merge_sets(std::mem::take(&mut self.clusters), new, most, keys);
-        for cluster in &mut self.clusters {
-            prune_to(&mut cluster.tree, MAX_NODES, &mut Pruned::default());
-        }
+    /// Discards all trees; threads that have ended before count as added.
+    pub(crate) fn restart(&mut self) {
+        self.blocks.clear();
+        self.count = 0;
+        self.clusters.clear();
     }
 
-    /// Returns the clusters of all compared threads, ordered by their lowest thread number.
+    /// Clusters all threads, after they have ended.
+    pub(crate) fn finish(&mut self, keys: &KeyInterner) {
+        let merging = Merging { instances: self.count, nodes: MAX_NODES, flow: keys };
+        self.clusters = self.blocks.merged(merging);
+        self.blocks.clear();
+    }
+
+    /// Returns the clusters of all threads, ordered by their lowest thread number.
     pub(crate) fn clusters(&self) -> &[Cluster] {
         &self.clusters
     }
 
     /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let waiting: usize =
-            self.waiting.iter().map(|(_, temporal_tree)| temporal_tree.bytes()).sum();
-        (waiting + self.clusters.iter().map(Cluster::bytes).sum::<usize>()) as u64
+        self.blocks.waiting().chain(&self.clusters).map(Cluster::bytes).sum::<usize>() as u64
     }
 }
 
@@ -88,13 +88,37 @@ mod tests {
                 _ if number % 2 == 0 => [1000, 2000, 1000],
                 _ => [1000, 100, 2000],
             };
-            workers.add(number, temporal_tree(times, keys), keys);
+            workers.add(number, Some(temporal_tree(times, keys)), keys);
         }
-        workers.compare(keys);
+        workers.finish(keys);
         let members = |it: &Cluster| {
             (0..300).filter(|number| it.members.contains(u64::from(*number))).collect()
         };
         workers.clusters().iter().map(|it| (members(it), it.tree.count())).collect()
+    }
+
+    /// Threads that are not well separated: which of them are merged depends on the order.
+    #[test]
+    fn the_order_of_ends_does_not_matter() {
+        let threads = 1000;
+        let in_steps_of = |step: u32| {
+            let keys = KeyInterner::default();
+            let mut workers = WorkerThreads::default();
+            for number in (0..threads).map(|at| at * step % threads) {
+                let seed = u64::from(number * 7919 % 997);
+                let times = [1000 + 5 * seed, 500 + seed * seed % 4001, seed * 31 % 2003];
+                // Some threads had no room for a tree.
+                let tree = (number % 9 != 4).then(|| temporal_tree(times, &keys));
+                workers.add(number, tree, &keys);
+            }
+            workers.finish(&keys);
+            workers.clusters().to_vec()
+        };
+        let in_order = in_steps_of(1);
+        assert!(in_order.len() > 3, "{}", in_order.len());
+        assert_eq!(in_steps_of(7), in_order);
+        assert_eq!(in_steps_of(613), in_order);
+        assert_eq!(in_steps_of(999), in_order);
     }
 
     #[test]

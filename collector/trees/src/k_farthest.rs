@@ -43,26 +43,10 @@ pub fn most_clusters(instances: u64) -> usize {
     logarithm.max(MIN_K) as usize
 }
 
-/// Clusters a complete list of instances (getClusterSet) into at most `most` clusters.
-///
-/// Costs O(M K G) for M instances of G nodes.
-pub fn clustered<M: MemberSet>(
-    mut instances: Vec<Cluster<M>>,
-    most: usize,
-    flow: &dyn ControlFlow,
-) -> Vec<Cluster<M>> {
-    if instances.len() <= most {
-        return instances;
-    }
-    let rest = instances.split_off(instances.len() / 2);
-    merge_sets(clustered(instances, most, flow), clustered(rest, most, flow), most, flow)
-}
-
-/// Merges two sets of clusters into one of at most `most` (mergeClusterSet). The reduction over
-/// ranks merges the clusters of ranks with this function, too.
+/// Merges two sets of clusters into one of at most `most` (mergeClusterSet).
 ///
 /// Costs O(K² G) for sets of K clusters of G nodes.
-pub fn merge_sets<M: MemberSet>(
+pub(super) fn merge_sets<M: MemberSet>(
     mut one: Vec<Cluster<M>>,
     other: Vec<Cluster<M>>,
     most: usize,

@@ -4,8 +4,8 @@
 //! [`TreeBuilder`] takes the frames that open and close on a thread and returns its [`Node`]. The
 //! builder splits the children of a loop into iterations (ICS18, Algorithm 1) and clusters them as
 //! they close. [`difference`] and [`merged`] compare and average two trees (Algorithm 2);
-//! [`clustered`] and [`merge_sets`] keep the K representatives that are farthest apart (Algorithm
-//! 3), of iterations, threads or ranks.
+//! [`StreamingClusterer`] and [`Blocks`] keep the K representatives that are farthest apart
+//! (Algorithm 3), of iterations, threads or ranks.
 //!
 //! ```text
 //! frames open and close -> TreeBuilder -> iterations -> StreamingClusterer: clusters
@@ -28,6 +28,7 @@
 
 use std::cmp::Ordering;
 
+mod blocks;
 mod child_alignment;
 mod children;
 mod closed;
@@ -54,6 +55,7 @@ mod translate;
 mod tree_builder;
 mod tree_node;
 
+pub use blocks::{Blocks, Merging};
 pub use children::MAX_CHILDREN;
 pub use difference::{difference, ratio};
 pub use durations::{Durations, MAX_DURATIONS, Stretch};
@@ -63,9 +65,7 @@ pub use iteration_capture::{CapturedIteration, WantedIteration};
 pub use iterations::{
     ACCEPTED_CHILDREN, ACCEPTED_PERIODS, IterationEvidence, IterationSplitter, identifiers,
 };
-pub use k_farthest::{
-    MemberSet, RATIO_MIN, RATIO_REL, clustered, merge_sets, most_clusters, separations,
-};
+pub use k_farthest::{MemberSet, RATIO_MIN, RATIO_REL, most_clusters, separations};
 pub use members::{MAX_RUNS, Members};
 pub use merge::merged;
 pub use open::{Frame, Moment};

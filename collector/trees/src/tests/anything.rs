@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::machine::{Code, Machine, iterations, time};
 use super::*;
-use crate::{clustered, difference, most_clusters};
+use crate::difference;
 
 /// Code without keys.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ proptest! {
         };
         let ranks: Vec<Cluster> = (0..6).map(|rank| Cluster::one(rank, tree(rank))).collect();
         let one = ranks[0].tree.clone();
-        let clusters = clustered(ranks, most_clusters(6), &Decades);
+        let clusters = clustered(ranks);
         prop_assert_eq!(members(&clusters), ["0-5"]);
         prop_assert_eq!(clusters[0].tree.duration(), 6 * one.duration());
         prop_assert_eq!(time(&clusters[0].tree, 9), 6 * time(&one, 9));

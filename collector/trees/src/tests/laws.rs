@@ -6,7 +6,7 @@ use super::*;
 use crate::durations::Durations;
 use crate::flatten::flattened;
 use crate::merge::split;
-use crate::{Iterations, Terms, clustered, difference, merged, most_clusters, ratio};
+use crate::{Iterations, Terms, difference, merged, ratio};
 
 /// Features of a generated tree.
 #[derive(Clone, Copy)]
@@ -69,7 +69,7 @@ fn loop_node(key: u32, depth: u32, shape: Shape) -> BoxedStrategy<Node> {
                 durations.add(number as u64, 100 * number as u64, tree.duration);
                 instances.push(Cluster::one(number as u64, tree));
             }
-            let clusters = clustered(instances, most_clusters(accepted), &Decades);
+            let clusters = clustered(instances);
             let rejected_children: Vec<Node> = rejected_children.iter().map(flattened).collect();
             let duration = own
                 + clusters.iter().map(|cluster| cluster.tree.duration).sum::<u64>()

@@ -10,7 +10,7 @@ mod memory;
 mod planted;
 mod programs;
 
-use super::{Boundary, Cluster, Content, ControlFlow, Key, Kind, Node};
+use super::{Blocks, Boundary, Cluster, Content, ControlFlow, Key, Kind, Merging, Node};
 
 /// Order of keys; of the ten keys of one decade only one runs in a pass.
 struct Decades;
@@ -19,6 +19,16 @@ impl ControlFlow for Decades {
     fn precedes(&self, _: Key, one: Key, other: Key) -> Option<bool> {
         Some(one.0 / 10 < other.0 / 10)
     }
+}
+
+/// Returns the clusters of complete instances.
+fn clustered(instances: Vec<Cluster>) -> Vec<Cluster> {
+    let merging = Merging { instances: instances.len() as u64, nodes: usize::MAX, flow: &Decades };
+    let mut blocks = Blocks::default();
+    for (number, cluster) in (0..).zip(instances) {
+        blocks.add(number, vec![cluster], merging);
+    }
+    blocks.merged(merging)
 }
 
 /// A node with ordered children by key, own time between them, and exact boundaries.

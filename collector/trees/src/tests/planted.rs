@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Members, StreamingClusterer, merge_sets, merged, most_clusters};
+use crate::k_farthest::merge_sets;
+use crate::{Members, StreamingClusterer, merged, most_clusters};
 
 /// Three behaviours, with a little noise.
 fn behaviour(kind: usize, noise: u64) -> Node {

@@ -243,8 +243,7 @@ fn ranks_cluster_by_what_they_did() {
         observe(vec![busy(7, 10_000 + 137 * rank), repeat(1, 20, body)]).tree
     };
     let ranks = (0..32).map(|member| Cluster::one(member, rank(member))).collect();
-    let most = crate::most_clusters(32);
-    let found = crate::clustered(ranks, most, &Decades);
+    let found = clustered(ranks);
     let mut truth: Vec<crate::Members> = vec![
         (0..32).filter(|rank| rank % 8 != 3).collect(),
         (0..32).filter(|rank| rank % 8 == 3).collect(),
