@@ -38,7 +38,8 @@ pub struct Inlined {
 /// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lines {
-    /// Inlined calls, outermost first.
+    /// Inlined calls, outermost first. Calls of a function that are inlined in the function itself
+    /// are left out.
     pub inlined: Vec<Inlined>,
     /// Line in the innermost function; `None` if the debug information has none.
     pub location: Option<Location>,

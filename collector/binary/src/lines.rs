@@ -1,5 +1,6 @@
 //! Source lines and inlined calls of addresses, from DWARF, read one unit at a time on demand.
 
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -157,19 +158,25 @@ impl Debug {
         let mut lines = Lines::default();
         let mut frames = frames;
         // Frames come innermost first: the location of each is the call site of the frame before.
-        let mut inner: Option<Arc<str>> = None;
+        let mut inner: Option<String> = None;
         while let Ok(Some(frame)) = count_as(MemoryKind::DebugInfo, || frames.next()) {
+            let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
+            let name = name.map_or_else(|| String::from("[unknown]"), Cow::into_owned);
+            if inner.as_ref() == Some(&name) {
+                // A recursive call, or a rest of the function that the compiler split off.
+                continue;
+            }
             let location = frame.location.and_then(|location| {
                 let line = location.line.filter(|line| *line != 0)?;
                 Some(Location { file: strings.intern(location.file?), line })
             });
-            match inner.take() {
+            match inner.replace(name) {
                 None => lines.location = location,
-                Some(function) => lines.inlined.push(Inlined { function, call: location }),
+                Some(name) => {
+                    let function = strings.intern(&demangle(&name));
+                    lines.inlined.push(Inlined { function, call: location });
+                }
             }
-            let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
-            let name = name.map_or_else(|| String::from("[unknown]"), |name| demangle(&name));
-            inner = Some(strings.intern(&name));
         }
         lines.inlined.reverse();
         lines.inlined.truncate(MAX_INLINED);
