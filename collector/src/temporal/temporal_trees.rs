@@ -153,8 +153,8 @@ impl TemporalTrees {
         });
     }
 
-    /// Finishes the tree of a thread at stamp `end`, because the thread or the run has ended; called
-    /// once for each thread.
+    /// Finishes the tree of a thread at stamp `end`, because the thread or the run has ended.
+    /// Called once for each thread.
     pub(crate) fn end(&mut self, thread: &mut ThreadTree, is_main: bool, end: u64) {
         let is_of_this_run = thread.run == self.runs;
         let finished = thread.temporal_tree.take().and_then(|mut temporal_tree| {

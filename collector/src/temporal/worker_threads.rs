@@ -1,8 +1,8 @@
 //! Clusters of a process's threads with similar behaviour, without the communicating thread (ICS18,
 //! 4.2): threads are clustered before ranks.
 //!
-//! Threads are merged as they end, in the order in which they were first seen ([`Blocks`]), which is
-//! reproduced when a spool is read back.
+//! Threads are merged as they end, in pairs of blocks of their numbers ([`Blocks`]). The order in
+//! which they end, which reading a spool does not reproduce, therefore changes nothing.
 
 use super::KeyInterner;
 use plimsoll_trees::{Blocks, Cluster, Merging, Node, Pruned, prune_to};
