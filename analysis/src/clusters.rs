@@ -8,8 +8,8 @@
 //! loops in the control flow of the functions that contain them. Ranks on different nodes, where
 //! modules are loaded at different addresses, need no addresses of each other.
 //!
-//! Ranks are merged in a fixed order of their numbers ([`Blocks`]), whatever the shape of the
-//! reduction: clusters do not depend on the placement of ranks on nodes.
+//! Ranks are merged in a fixed order of their numbers ([`Blocks`]): clusters depend neither on the
+//! shape of the reduction nor on the placement of ranks on nodes.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

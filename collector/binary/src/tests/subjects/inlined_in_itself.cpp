@@ -1,5 +1,5 @@
-// Functions of which a part is inlined in the function itself: by recursion, or because the
-// compiler splits a function into a short begin and a rest.
+// Functions with calls of themselves that are inlined: by recursion, and where the compiler splits
+// a function into a short begin and a rest.
 int work(int what);
 
 struct Tree {
