@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_collector::profile::{
-    CollectionCounts, CounterProfile, InstanceRow, InstanceRows, LONG_CALL_NS, NodeId, NodeValue,
-    OpenMpProfile, PhaseProfile, ProcessProfile, Subgroup, SyncReturns, TemporalTreeKey,
-    TemporalTreeProfile, ThreadProfile, TimeSeries, WorkerProfile, instance_level,
+    CollectionCounts, CounterProfile, InstanceRow, InstanceRows, LONG_CALL_NS, LocationKind,
+    NodeId, NodeValue, OpenMpProfile, PhaseProfile, ProcessProfile, Subgroup, SyncReturns,
+    TemporalTreeKey, TemporalTreeProfile, ThreadLocation, ThreadProfile, TimeSeries, WorkerProfile,
+    instance_level,
 };
 use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 
@@ -468,4 +469,22 @@ pub fn diagnose_on(processes: u32, inputs: &[RankInput], job: &JobInfo) -> Summa
         diagnose(comm, inputs.iter().filter(ours).cloned().collect(), job).unwrap()
     });
     summaries.into_iter().next().flatten().unwrap()
+}
+
+/// A location of threads with these times by path, in milliseconds.
+pub fn location(
+    kind: LocationKind,
+    number: Option<u32>,
+    threads: u64,
+    times_ms: &[(&str, u64)],
+    contexts: &mut Contexts,
+) -> ThreadLocation {
+    let mut values: Vec<(NodeId, NodeValue)> = times_ms
+        .iter()
+        .map(|(path, ms)| {
+            (contexts.node(path), NodeValue { exclusive_ns: ms * MS, ..Default::default() })
+        })
+        .collect();
+    values.sort_by_key(|(node, _)| *node);
+    ThreadLocation { kind, number, threads, work_ns: 0, values, times: Default::default() }
 }

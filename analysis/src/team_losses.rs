@@ -20,7 +20,7 @@ use crate::owners::Owners;
 use crate::queries::Quantity;
 use crate::summary::{self, LossKind};
 use crate::summary_tree::shown_path;
-use crate::team_places::TeamPlaces;
+use crate::team_places::{TeamPlaces, TeamWork};
 use crate::team_times::uneven_ns;
 use crate::thresholds::{
     MAX_FINE_REGION_NS, MAX_TASK_COST_NS, MIN_CAUSE_SHARE, MIN_FINE_OVERHEAD_FRACTION,
@@ -31,12 +31,11 @@ use crate::totals::{PhaseTotals, Totals};
 /// Returns the losses in the teams of all ranks, over the whole run.
 pub fn teams(totals: &Totals, owners: &Owners) -> Vec<Finding> {
     let places = TeamPlaces::new(totals);
-    let work_ns = places.work_ns(owners);
+    let work = places.work(owners);
     let mut found: Vec<(&RegionSums, Finding)> = Vec::new();
     for (node, region) in totals.openmp.regions() {
         let is_team = is_main(totals, node) && region.sums.threads > 1;
-        let finding =
-            is_team.then(|| of_region((totals, owners), (&places, &work_ns), node, region));
+        let finding = is_team.then(|| of_region((totals, owners), (&places, &work), node, region));
         found.extend(finding.flatten().map(|finding| (region, finding)));
     }
     at_one_line(totals, found).into_iter().chain(serial_section(totals, owners)).collect()
@@ -86,7 +85,7 @@ fn is_main(totals: &Totals, region: NodeId) -> bool {
 /// time without work.
 fn of_region(
     (totals, owners): (&Totals, &Owners),
-    work: (&TeamPlaces<'_>, &[u128]),
+    work: (&TeamPlaces<'_>, &TeamWork),
     node: NodeId,
     region: &RegionSums,
 ) -> Option<Finding> {
@@ -108,7 +107,8 @@ fn of_region(
     let place = match is_fine {
         true => caller(owners, node),
         // A runtime's entry point under another name leaves the function at another place.
-        false => outlined(totals, node).map(|function| innermost(totals, work, function)),
+        false => outlined(totals, node)
+            .map(|function| innermost(totals, work, (function, region), lost_ns)),
     };
     let cause = place.or_else(|| caller(owners, node)).unwrap_or(node);
     let path = path(&totals.tree.contexts, node);
@@ -175,29 +175,43 @@ fn outlined(totals: &Totals, region: NodeId) -> Option<NodeId> {
     (totals.nodes[function as usize].inclusive.sum > 0).then_some(function)
 }
 
-/// Returns the innermost loop or function of the program at or below a context that holds most of
-/// the work of all threads there, up to the first call.
+/// Returns the innermost loop or function of the program at or below a region's outlined function,
+/// up to the first call, that holds most of what makes one thread late: its work beyond the mean of
+/// the team. Where that explains little of the loss, as if threads are late in turn, most of the
+/// work of all threads is followed.
 fn innermost(
     totals: &Totals,
-    (places, work_ns): (&TeamPlaces<'_>, &[u128]),
-    function: NodeId,
+    (places, work): (&TeamPlaces<'_>, &TeamWork),
+    (function, region): (NodeId, &RegionSums),
+    lost_ns: f64,
 ) -> NodeId {
-    let work = |place: &[NodeId]| place.iter().map(|node| work_ns[*node as usize]).sum::<u128>();
     // The contexts of one place have the same frame.
     let frame = |place: &[NodeId]| frame_of(totals, place[0]);
-    let mut found = places.in_all_threads(function);
-    let mut found_ns = work(&found);
+    let function = places.in_all_threads(function);
+    let excess_ns = |place: &[NodeId]| work.excess_ns(place, &function, region.sums.threads);
+    let one_is_late = excess_ns(&function) >= MIN_UNEVEN_THREADS_FRACTION * lost_ns;
+    let part_ns = |place: &[NodeId]| match one_is_late {
+        true => excess_ns(place),
+        false => work.all_ns(place) as f64,
+    };
+    let mut found = function.clone();
     loop {
         let inner = places.inside(&found).into_iter();
         let inner = inner.filter(|inner| frame(inner).call.is_none());
-        let inner = inner.map(|inner| (work(&inner), inner));
-        let largest = inner.max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-        match largest.filter(|(ns, _)| *ns as f64 >= MIN_INNER_FRACTION * found_ns as f64) {
-            // Below a loop, the function that the loop calls says less than the loop.
-            Some((ns, inner)) if ns > 0 && (!is_loop(frame(&found)) || is_loop(frame(&inner))) => {
-                (found, found_ns) = (inner, ns);
-            }
-            _ => return found[0],
+        let largest = inner.max_by(|a, b| part_ns(a).total_cmp(&part_ns(b)).then_with(|| b.cmp(a)));
+        let holds_most = |inner: &Vec<NodeId>| {
+            part_ns(inner) > 0.0 && part_ns(inner) >= MIN_INNER_FRACTION * part_ns(&found)
+        };
+        // Below a loop, a function that does all of its work says less than the loop.
+        let says_more = |inner: &Vec<NodeId>| {
+            let all_ns = work.all_ns(inner) as f64;
+            !is_loop(frame(&found))
+                || is_loop(frame(inner))
+                || all_ns < MIN_INNER_FRACTION * work.all_ns(&found) as f64
+        };
+        match largest.filter(holds_most).filter(says_more) {
+            Some(inner) => found = inner,
+            None => return found[0],
         }
     }
 }

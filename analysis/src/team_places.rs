@@ -13,6 +13,38 @@ use crate::owners::Owners;
 use crate::team_times::team_waits;
 use crate::totals::Totals;
 
+/// Work in each context and its callees, summed over ranks, in nanoseconds.
+pub struct TeamWork {
+    /// Of all threads.
+    all_ns: Vec<u128>,
+    /// Of the communicating thread of each rank.
+    main_ns: Vec<u128>,
+    /// Of the slowest other thread of each rank; 0 if it is not known.
+    slowest_ns: Vec<u128>,
+}
+
+impl TeamWork {
+    /// Returns the work of all threads in a place.
+    pub fn all_ns(&self, place: &[NodeId]) -> u128 {
+        in_place(&self.all_ns, place)
+    }
+
+    /// Returns by how much one thread works longer in a place than the mean of `threads`, in
+    /// nanoseconds: of the communicating and the slowest other thread, the one with more work in
+    /// `function`. 0 or less if it does not.
+    pub fn excess_ns(&self, place: &[NodeId], function: &[NodeId], threads: u32) -> f64 {
+        let late_ns = [&self.main_ns, &self.slowest_ns]
+            .into_iter()
+            .max_by_key(|work_ns| in_place(work_ns, function))
+            .map_or(0, |work_ns| in_place(work_ns, place));
+        late_ns as f64 - self.all_ns(place) as f64 / f64::from(threads.max(1))
+    }
+}
+
+fn in_place(work_ns: &[u128], place: &[NodeId]) -> u128 {
+    place.iter().map(|node| work_ns[*node as usize]).sum()
+}
+
 /// Contexts of all threads by their callers.
 pub struct TeamPlaces<'t> {
     totals: &'t Totals,
@@ -29,11 +61,10 @@ impl<'t> TeamPlaces<'t> {
         Self { totals, callees }
     }
 
-    /// Returns the work in each context and its callees, over threads and ranks, in nanoseconds.
-    /// Waits for a team and for locks are not work.
-    pub fn work_ns(&self, owners: &Owners) -> Vec<u128> {
+    /// Returns the work in each context and its callees, in nanoseconds, over the threads and ranks
+    /// whose inclusive times are given. Waits for a team and for locks are not work.
+    fn work_ns(&self, owners: &Owners, inclusive_ns: impl Fn(NodeId) -> u128) -> Vec<u128> {
         let contexts = &self.totals.tree.contexts;
-        let inclusive_ns = |id: &NodeId| self.totals.nodes[*id as usize].inclusive.sum;
         let in_team = team_waits(contexts);
         let is_lock = |id: NodeId| {
             contexts.frame_of(id).call.and_then(calls::class) == Some(CallClass::WaitLock)
@@ -41,16 +72,28 @@ impl<'t> TeamPlaces<'t> {
         let mut work_ns = vec![0; contexts.nodes.len()];
         for id in (0..contexts.nodes.len() as NodeId).rev() {
             let callees = self.callees.get(&Some(id)).into_iter().flatten();
-            let callees_ns: u128 = callees.map(inclusive_ns).sum();
+            let callees_ns: u128 = callees.map(|callee| inclusive_ns(*callee)).sum();
             let works = owners.owner_of[id as usize].is_some();
             if works && !in_team[id as usize] && !is_lock(id) {
-                work_ns[id as usize] += inclusive_ns(&id).saturating_sub(callees_ns);
+                work_ns[id as usize] += inclusive_ns(id).saturating_sub(callees_ns);
             }
             if let Some(caller) = contexts.nodes[id as usize].parent {
                 work_ns[caller as usize] += work_ns[id as usize];
             }
         }
         work_ns
+    }
+
+    /// Returns the work of the threads.
+    pub fn work(&self, owners: &Owners) -> TeamWork {
+        let totals = self.totals;
+        let inclusive_ns = |id: NodeId| totals.nodes[id as usize].inclusive.sum;
+        let is_main = |id: NodeId| totals.tree.threads[id as usize] == Threads::Main;
+        TeamWork {
+            all_ns: self.work_ns(owners, inclusive_ns),
+            main_ns: self.work_ns(owners, |id| if is_main(id) { inclusive_ns(id) } else { 0 }),
+            slowest_ns: self.work_ns(owners, |id| totals.threads.slowest_ns(id)),
+        }
     }
 
     /// Returns the contexts with the call path of `node`: in the communicating threads and in the

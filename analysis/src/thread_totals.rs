@@ -91,6 +91,13 @@ pub struct ThreadTotals {
 }
 
 impl ThreadTotals {
+    /// Returns the inclusive time of the slowest other thread of each rank in a context, summed over
+    /// ranks, in nanoseconds; 0 if the aggregation does not keep that thread.
+    pub fn slowest_ns(&self, node: NodeId) -> u128 {
+        let roles = self.contexts.get(&node);
+        roles.and_then(|roles| roles.get(&Role::Slowest)).copied().unwrap_or(0)
+    }
+
     /// Adds one rank. `places` are the contexts of its communicating thread and of its other
     /// threads in the totals, by node of the rank's tree.
     pub fn add_rank(&mut self, rank: &Rank<'_>, places: [&[Option<NodeId>]; 2]) {

@@ -3,27 +3,9 @@ use plimsoll_collector::profile::ThreadProfile;
 use super::*;
 use crate::diagnose::diagnose_alone;
 use crate::summary::{Summary, ThreadRole};
-use crate::synthetic_run::{Contexts, MS, Subject, doing, job};
+use crate::synthetic_run::{Contexts, MS, Subject, doing, job, location};
 
 const BARRIER: &str = "main/MPI_Barrier";
-
-/// A location of threads with these times by path, in milliseconds.
-fn location(
-    kind: LocationKind,
-    number: Option<u32>,
-    threads: u64,
-    times_ms: &[(&str, u64)],
-    contexts: &mut Contexts,
-) -> ThreadLocation {
-    let mut values: Vec<(NodeId, NodeValue)> = times_ms
-        .iter()
-        .map(|(path, ms)| {
-            (contexts.node(path), NodeValue { exclusive_ns: ms * MS, ..Default::default() })
-        })
-        .collect();
-    values.sort_by_key(|(node, _)| *node);
-    ThreadLocation { kind, number, threads, work_ns: 0, values, times: Default::default() }
-}
 
 fn subject(ranks: u32, locations: fn(u32, &mut Contexts) -> ThreadProfile) -> Subject {
     let mut subject = Subject::new(ranks);

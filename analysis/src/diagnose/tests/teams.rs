@@ -2,11 +2,12 @@
 //! part in the efficiencies.
 
 use plimsoll_collector::profile::{
-    LockWaitProfile, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,
+    LocationKind, LockWaitProfile, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,
+    ThreadProfile,
 };
 
 use super::*;
-use crate::synthetic_run::{Contexts, Doing, calling};
+use crate::synthetic_run::{Contexts, Doing, calling, location};
 
 const REGION: &str = "main/solve/GOMP_parallel";
 const KERNEL: &str = "main/solve/solve._omp_fn.0/loop";
@@ -344,6 +345,37 @@ fn the_cause_of_uneven_threads_is_where_they_work_and_not_where_they_wait() {
         vec![doing("main/solve/solve._omp_fn.0", 100 * MS), doing(REGION, 900 * MS)]
     });
     assert_eq!(causes(&verdict(&subject).losses[0]), [(COMPUTE.to_owned(), 0.675)]);
+}
+
+/// All threads do the same in one function; one thread works in another one, too.
+#[test]
+fn the_cause_of_uneven_threads_is_what_the_late_thread_does_more() {
+    const EVEN: &str = "main/solve/solve._omp_fn.0/even";
+    const ODD: &str = "main/solve/solve._omp_fn.0/odd";
+    let mut subject = Subject::new(1);
+    subject.threads = 4;
+    subject.openmp = |_, contexts| region(100, [1000, 625, 1000], contexts);
+    // The communicating thread is late.
+    subject.others = vec![doing(EVEN, 1500 * MS)];
+    subject.step(BARRIER, |_| vec![doing(EVEN, 500 * MS), doing(ODD, 500 * MS)]);
+    assert_eq!(causes(&verdict(&subject).losses[0]), [(ODD.to_owned(), 0.375)]);
+    // Another thread is.
+    let mut subject = Subject::new(1);
+    subject.threads = 4;
+    subject.openmp = |_, contexts| region(100, [1000, 625, 1000], contexts);
+    subject.others = vec![doing(EVEN, 1500 * MS), doing(ODD, 500 * MS)];
+    subject.step(BARRIER, |_| vec![doing(EVEN, 500 * MS), doing(REGION, 500 * MS)]);
+    subject.thread_locations = |_, contexts| {
+        let mut location =
+            |kind, odd_ms| location(kind, None, 1, &[(EVEN, 500), (ODD, odd_ms)], contexts);
+        let locations = vec![
+            location(LocationKind::Slowest, 500),
+            location(LocationKind::Fastest, 0),
+            location(LocationKind::Rest, 0),
+        ];
+        ThreadProfile { locations, ..ThreadProfile::default() }
+    };
+    assert_eq!(causes(&verdict(&subject).losses[0]), [(ODD.to_owned(), 0.375)]);
 }
 
 #[test]
