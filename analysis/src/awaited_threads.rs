@@ -7,6 +7,7 @@ use crate::canonical::Threads;
 use crate::frame_classes::is_part;
 use crate::owners::function_around;
 use crate::phrase::{TIED, percent};
+use crate::team_places::TeamPlaces;
 use crate::thresholds::MIN_INNER_FRACTION;
 use crate::totals::Totals;
 
@@ -16,8 +17,12 @@ const MIN_NOTED_FRACTION: f64 = 0.1;
 /// Returns the function in which other threads spend most of their time while the communicating
 /// thread waits for them. `None` if less than half of the time of `cause` is such a wait, or if
 /// threads that the function around `cause` created, itself or in its callees, do not live for half
-/// of that time.
+/// of that time. Where most of what makes a rank slow in `cause` is waiting for the team of a
+/// parallel region: the function in which the other threads of that rank work longer.
 pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
+    if let Some(outlined) = awaited_region(totals, cause) {
+        return TeamPlaces::new(totals).uneven_over_ranks(outlined);
+    }
     let sum_ns = |node: NodeId| totals.nodes[node as usize].inclusive.sum;
     let awaited_ns = awaited_ns(totals, Some(cause), &[CallClass::WaitPartner]);
     if 2 * awaited_ns <= sum_ns(cause) {
@@ -44,6 +49,19 @@ pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
         is_most.then_some(longest)
     };
     std::iter::successors(longest_callee(&created), longest_callee).filter(is_whole).last()
+}
+
+/// Returns the outlined function of the parallel region that makes up most of the imbalance of
+/// ranks in `cause`, which makes the region itself or in its callees.
+fn awaited_region(totals: &Totals, cause: NodeId) -> Option<NodeId> {
+    let contexts = &totals.tree.contexts;
+    let uneven_ns =
+        |node: NodeId| totals.nodes[node as usize].inclusive.imbalance(totals.job.ranks.len());
+    let regions = totals.teams.functions.iter();
+    let regions = regions.filter(|(region, _)| contexts.outwards(**region).any(|at| at == cause));
+    let (region, outlined) = regions
+        .max_by(|(a, _), (b, _)| uneven_ns(**a).total_cmp(&uneven_ns(**b)).then(b.cmp(a)))?;
+    (2.0 * uneven_ns(*region) > uneven_ns(cause)).then_some(*outlined)
 }
 
 /// Returns the note on efficiencies of ranks in which threads that do not communicate do the work;

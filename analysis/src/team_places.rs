@@ -9,17 +9,19 @@ use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::Threads;
+use crate::frame_classes::is_part;
 use crate::owners::Owners;
 use crate::team_times::team_waits;
+use crate::thresholds::MIN_INNER_FRACTION;
 use crate::totals::Totals;
 
 /// Work in each context and its callees, summed over ranks, in nanoseconds.
 pub struct TeamWork {
-    /// Of all threads.
+    /// Work of all threads.
     all_ns: Vec<u128>,
-    /// Of the communicating thread of each rank.
+    /// Work of the communicating thread of each rank.
     main_ns: Vec<u128>,
-    /// Of the slowest other thread of each rank; 0 if it is not known.
+    /// Work of the slowest other thread of each rank; 0 if that thread is not known.
     slowest_ns: Vec<u128>,
 }
 
@@ -128,6 +130,39 @@ impl<'t> TeamPlaces<'t> {
             places.entry((node.frame, node.site)).or_default().push(*id);
         }
         places.into_values().collect()
+    }
+
+    /// Returns the innermost function at or below a region's outlined function that holds most of
+    /// what the slowest rank's other threads work there beyond the mean of all ranks; `None` if no
+    /// other thread executes the region.
+    pub fn uneven_over_ranks(&self, function: NodeId) -> Option<NodeId> {
+        let contexts = &self.totals.tree.contexts;
+        let is_function = |node: &NodeId| {
+            let frame = contexts.frame_of(*node);
+            frame.call.is_none() && !is_part(frame)
+        };
+        let largest = |outer: &NodeId| {
+            let callees = self.callees.get(&Some(*outer)).into_iter().flatten().copied();
+            let callees = callees.filter(|callee| contexts.frame_of(*callee).call.is_none());
+            let callees = callees.map(|callee| (self.excess_ns(callee), callee));
+            let largest = callees.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+            let is_most = |ns: f64| ns > 0.0 && ns >= MIN_INNER_FRACTION * self.excess_ns(*outer);
+            largest.filter(|(ns, _)| is_most(*ns)).map(|(_, callee)| callee)
+        };
+        let outlined = self.in_others(function)?;
+        std::iter::successors(Some(outlined), largest).filter(is_function).last()
+    }
+
+    /// Returns the work in a context and its callees of the slowest rank beyond the mean of all
+    /// ranks, in nanoseconds. Time in calls is not work.
+    fn excess_ns(&self, node: NodeId) -> f64 {
+        let totals = self.totals;
+        if totals.tree.contexts.frame_of(node).call.is_some() {
+            return 0.0;
+        }
+        let callees = self.callees.get(&Some(node)).into_iter().flatten();
+        let own_ns = totals.nodes[node as usize].exclusive.imbalance(totals.job.ranks.len());
+        own_ns + callees.map(|callee| self.excess_ns(*callee)).sum::<f64>()
     }
 
     /// Returns the name of the call below a context in which threads wait longest for their team or

@@ -91,7 +91,7 @@ pub struct ThreadTotals {
 }
 
 impl ThreadTotals {
-    /// Returns the inclusive time of the slowest other thread of each rank in a context, summed over
+    /// Returns the inclusive time of each rank's slowest other thread in a context, summed over
     /// ranks, in nanoseconds; 0 if the aggregation does not keep that thread.
     pub fn slowest_ns(&self, node: NodeId) -> u128 {
         let roles = self.contexts.get(&node);

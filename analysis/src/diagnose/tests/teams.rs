@@ -633,6 +633,27 @@ fn uneven_threads_explain_a_slow_rank_only_in_large_part() {
     }
 }
 
+/// The communicating thread of a slow rank waits for its team.
+#[test]
+fn the_function_that_makes_other_threads_slow_is_named() {
+    const FIELD: &str = "main/solve/solve._omp_fn.0/field";
+    const PARTICLES: &str = "main/solve/solve._omp_fn.0/particles";
+    let openmp: OpenMp = |rank, contexts| region(10, [1000 + 1000 * u64::from(rank); 3], contexts);
+    let mut subject = Subject::new(2);
+    subject.threads = 4;
+    subject.openmp = openmp;
+    subject.others = vec![doing(FIELD, 3000 * MS), doing(PARTICLES, 3000 * MS)];
+    subject.step(BARRIER, |rank| {
+        let waiting = doing(REGION, 1000 * MS * u64::from(rank));
+        vec![doing(FIELD, 1000 * MS), waiting]
+    });
+    let mut inputs = subject.inputs();
+    inputs[0].profile.other_threads.truncate(1);
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    let advice = &of_kind(&summary, LossKind::LoadImbalance).unwrap().advice;
+    assert!(advice.contains("solve (which waits for threads in particles) takes"), "{advice}");
+}
+
 #[test]
 fn the_call_path_that_has_a_lock_while_others_wait_is_named() {
     let long = "main/solve/hold_long/GOMP_critical_start";
