@@ -63,8 +63,8 @@ impl<'t> TeamPlaces<'t> {
         Self { totals, callees }
     }
 
-    /// Returns the work in each context and its callees, in nanoseconds, over the threads and ranks
-    /// whose inclusive times are given. Waits for a team and for locks are not work.
+    /// Returns the work in each context and its callees, in nanoseconds, for threads and ranks with
+    /// these inclusive times. Waits for a team and for locks are not work.
     fn work_ns(&self, owners: &Owners, inclusive_ns: impl Fn(NodeId) -> u128) -> Vec<u128> {
         let contexts = &self.totals.tree.contexts;
         let in_team = team_waits(contexts);
