@@ -76,6 +76,8 @@ pub fn is_fine(count: u64, work_ns: u64) -> bool {
 pub struct TaskSums {
     /// Number of executions.
     pub count: u64,
+    /// Work of all executions, in nanoseconds.
+    pub work_ns: u64,
     /// Number of executions of functions with a mean work of at most [`MAX_FINE_TASK_NS`].
     pub fine: u64,
     /// Work of the `fine` executions, in nanoseconds.
@@ -116,6 +118,7 @@ impl TeamTotals {
         let place = |node: NodeId| main.get(node as usize).copied().flatten();
         for task in &rank.input.profile.openmp.tasks {
             self.tasks.count += task.count;
+            self.tasks.work_ns += task.work_ns;
             if is_fine(task.count, task.work_ns) {
                 self.tasks.fine += task.count;
                 self.tasks.fine_work_ns += task.work_ns;
@@ -186,6 +189,7 @@ impl TeamTotals {
         });
         self.tasks.count += other.tasks.count;
         self.tasks.fine += other.tasks.fine;
+        self.tasks.work_ns += other.tasks.work_ns;
         self.tasks.fine_work_ns += other.tasks.fine_work_ns;
         let add = |ours: &mut Accumulator, theirs| ours.combine(&theirs);
         merge(&mut self.idle, moved(other.idle, places), add);

@@ -33,13 +33,14 @@ pub(super) fn uneven_threads(totals: &Totals, facts: &AdviceInput<'_>) -> String
     let wait = function
         .filter(|_| 2.0 * seconds_of(waited_ns) >= facts.finding.seconds)
         .and_then(|function| TeamPlaces::new(totals).longest_wait(*function));
+    let by_tasks = works_by_tasks(totals, facts.finding.symptom).then_some(TASK_REMEDY);
     let is_stalled = 2 * stalled_ns(sums) >= uneven_ns(sums) + stalled_ns(sums);
     match wait {
         Some(wait) if is_stalled => format!(
             "In {place}, a thread waits {} on average in {wait} ({teams}), though no thread has \
              much more work in total than the others: another thread is late each time. {}",
             of_rank(waited_ns),
-            remedy_for_waits(wait),
+            by_tasks.unwrap_or_else(|| remedy_for_waits(wait)),
         ),
         wait => format!(
             "In {place}, the thread with most work takes {} and a thread {} on average ({teams}): \
@@ -47,9 +48,25 @@ pub(super) fn uneven_threads(totals: &Totals, facts: &AdviceInput<'_>) -> String
             of_rank(sums.max_work_ns),
             of_rank(sums.mean_work_ns),
             wait.map_or_else(String::new, |wait| format!(", mostly in {wait}")),
-            wait.map_or_else(|| remedy(totals, facts.finding.symptom), remedy_for_waits),
+            by_tasks.unwrap_or_else(|| {
+                wait.map_or_else(|| remedy(totals, facts.finding.symptom), remedy_for_waits)
+            }),
         ),
     }
+}
+
+const TASK_REMEDY: &str = "They wait for tasks that are not done: create more and smaller tasks \
+                           (a smaller grainsize of a taskloop), create the longest ones first, \
+                           let tasks depend on fewer others, and let the thread that waits have \
+                           work of its own.";
+
+/// Returns whether a region creates tasks, and tasks do at least half of the work of all regions
+/// that create some.
+fn works_by_tasks(totals: &Totals, region: NodeId) -> bool {
+    let teams = &totals.teams;
+    let work_ns = |region: &NodeId| totals.openmp.region(*region).map_or(0, |it| it.sums.work_ns);
+    teams.creations.get(&region).is_some_and(|creation| creation.count > 0)
+        && 2 * teams.tasks.work_ns >= teams.creations.keys().map(work_ns).sum()
 }
 
 /// Returns the remedy for waits inside of a region, by the call in which threads wait.
@@ -61,8 +78,7 @@ fn remedy_for_waits(call: &str) -> &'static str {
         "Iterations of a doacross loop wait for earlier ones: let each wait as late as it can and \
          report its result as early as it can, or give a thread larger blocks of iterations."
     } else if call.contains("task") {
-        "They wait for tasks that are not done: create more and smaller tasks, let tasks depend on \
-         fewer others, and let the thread that waits have work of its own."
+        TASK_REMEDY
     } else {
         "Give all threads the same work in each part between barriers (the end of a loop, single \
          or sections construct is one, too), or leave out barriers that are not needed (nowait)."

@@ -458,6 +458,29 @@ fn the_remedy_for_waits_inside_of_a_region_depends_on_the_call() {
     }
 }
 
+/// Threads execute tasks while they wait in a barrier or at the end of the region.
+#[test]
+fn the_remedy_for_uneven_tasks_is_about_tasks() {
+    for (task_ms, is_named) in [(900, true), (700, false)] {
+        let openmp: OpenMp = match is_named {
+            true => |_, contexts| with_long_tasks(900, contexts),
+            false => |_, contexts| with_long_tasks(700, contexts),
+        };
+        let create = calling(CREATION, MS, 20, 0);
+        let summary = with_teams(1, openmp, |_| {
+            vec![doing("main/solve/solve._omp_fn.0", 900 * MS), create, doing(REGION, 99 * MS)]
+        });
+        let advice = &of_kind(&summary, LossKind::ThreadImbalance).unwrap().advice;
+        assert_eq!(advice.contains("grainsize"), is_named, "{task_ms}: {advice}");
+    }
+}
+
+/// A region with 1600 ms of work, of it `task_ms` in 20 tasks.
+fn with_long_tasks(task_ms: u64, contexts: &mut Contexts) -> OpenMpProfile {
+    let tasks = vec![TaskProfile { count: 20, work_ns: task_ms * MS, ..TaskProfile::default() }];
+    OpenMpProfile { tasks, ..region(1, [1000, 400, 900], contexts) }
+}
+
 /// Kinds of losses with one rank and this region, besides serial work.
 fn kinds(openmp: OpenMp) -> Vec<LossKind> {
     let summary = with_teams(1, openmp, |_| in_region().to_vec());
