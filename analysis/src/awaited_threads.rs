@@ -64,18 +64,21 @@ fn awaited_region(totals: &Totals, cause: NodeId) -> Option<NodeId> {
     (2.0 * uneven_ns(*region) > uneven_ns(cause)).then_some(*outlined)
 }
 
-/// Returns the note on efficiencies of ranks in which threads that do not communicate do the work;
-/// `None` if there are few such waits, or if they are those of OpenMP, which has efficiencies.
+/// Returns the note on waits for other threads, which efficiencies do not show; `None` if there are
+/// few. Waits for OpenMP's own threads do not count.
 pub fn note(totals: &Totals) -> Option<String> {
     let ranks = totals.job.ranks.len().max(1);
     let run_ns = totals.job.elapsed_ns as f64 * f64::from(ranks);
     let awaited_ns = awaited_ns(totals, None, &[CallClass::WaitPartner]);
     let fraction = awaited_ns as f64 / run_ns.max(1.0);
-    let has_teams = totals.teams.threads > 1;
-    (fraction >= MIN_NOTED_FRACTION && !has_teams && totals.job.concurrent_threads > 0).then(|| {
+    let effect = match totals.teams.threads > 1 {
+        true => "The efficiency of OpenMP threads leaves out this time, in which they are idle.",
+        false => "Efficiencies count the work of the communicating threads alone.",
+    };
+    (fraction >= MIN_NOTED_FRACTION && totals.job.concurrent_threads > 0).then(|| {
         format!(
             "The communicating threads wait {} of the time for other threads of their ranks. \
-             Efficiencies count the work of the communicating threads alone.",
+             {effect}",
             percent(fraction).replace(TIED, " ")
         )
     })

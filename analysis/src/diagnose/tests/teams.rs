@@ -458,6 +458,20 @@ fn the_remedy_for_waits_inside_of_a_region_depends_on_the_call() {
     }
 }
 
+#[test]
+fn waits_outside_of_regions_that_no_efficiency_shows_are_noted() {
+    for (wait_ms, is_noted) in [(900, true), (90, false)] {
+        let summary = with_teams(
+            1,
+            |_, contexts| region(10, [1000, 1000, 1000], contexts),
+            |_| vec![doing(KERNEL, 1000 * MS), doing("main/pthread_cond_wait", wait_ms * MS)],
+        );
+        let words = "leaves out this time, in which they are idle";
+        let noted = summary.notes.iter().any(|note| note.contains(words));
+        assert_eq!(noted, is_noted, "{wait_ms}: {:?}", summary.notes);
+    }
+}
+
 /// Threads execute tasks while they wait in a barrier or at the end of the region.
 #[test]
 fn the_remedy_for_uneven_tasks_is_about_tasks() {
