@@ -110,6 +110,7 @@ fn events_become_regions_shares_waits_and_tasks() {
     a_wait_for_a_lock_is_no_wait_for_the_team(observed);
     a_task_that_waits_goes_on_after_the_one_that_it_executes(observed);
     a_task_belongs_to_the_outer_share_after_one_that_made_a_region(observed);
+    a_wait_for_an_inner_team_is_work_in_the_outer_region(observed);
     a_thread_without_a_share_has_none_of_an_earlier_region(observed);
     a_region_outlives_its_slot(observed);
     threads_take_the_teams_of_ended_ones(observed);
@@ -182,6 +183,37 @@ fn regions_inside_of_each_other_stay_apart(observed: &Observed) {
         end_region(observed, team);
     }
     assert_eq!((instances() - before, unmeasured()), (8, 2));
+}
+
+fn a_wait_for_an_inner_team_is_work_in_the_outer_region(observed: &Observed) {
+    let shares_of_primary = || {
+        event(|_, _, state| {
+            let shares = state.area().regions.iter().filter_map(|region| region.share(0));
+            shares.fold((0, 0), |(work, barrier), it| (work + it.work, barrier + it.barrier))
+        })
+    };
+    let implicit = TaskName { name: 1, created_at: 0 };
+    let task = TaskName { name: 2, created_at: STATED + 64 };
+    let before = shares_of_primary();
+    let outer = begin_region(observed, STATED);
+    begin_share(observed, outer, Membership::new(0, 2));
+    let inner = begin_region(observed, STATED);
+    begin_share(observed, inner, Membership::new(0, 2));
+    end_share(observed);
+    work(4_000_000);
+    // A task in the wait divides it.
+    change_task(observed, implicit, task, false);
+    change_task(observed, task, implicit, true);
+    work(4_000_000);
+    leave_share(observed);
+    end_region(observed, inner);
+    end_share(observed);
+    leave_share(observed);
+    end_region(observed, outer);
+    let (work, barrier) = shares_of_primary();
+    let (work, barrier) = (work - before.0, barrier - before.1);
+    assert!(work >= 8_000_000 >> STAMP_SHIFT, "{work} stamps");
+    assert_eq!(barrier, 0);
 }
 
 fn a_wait_for_a_lock_is_no_wait_for_the_team(observed: &Observed) {

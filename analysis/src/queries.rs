@@ -138,7 +138,7 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
             let node = find(&rank.input.profile.tree, path);
             let regions = rank.input.profile.openmp.regions.iter();
             let here = regions.filter(|region| region.is_main && Some(region.node) == node);
-            here.map(|region| imbalance_ns(&rank.input.profile, region)).sum()
+            here.map(imbalance_ns).sum()
         }
         Quantity::SerialWork => TeamTimes::of(rank).map_or(0, |times| times.serial_gain_ns()),
         Quantity::RunDelay => {

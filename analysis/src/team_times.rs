@@ -99,16 +99,8 @@ fn uneven_mpi_ns(region: &RegionProfile) -> u64 {
 /// Returns the time by which a region would be shorter if all threads had the same work in each
 /// part between barriers, net of MPI calls inside of the region: waiting there is a loss between
 /// ranks.
-pub fn imbalance_ns(profile: &ProcessProfile, region: &RegionProfile) -> u64 {
-    // A thread that makes a team inside of the region waits for its end like in a barrier.
-    let is_inside =
-        |node: NodeId| profile.tree.outwards(node).any(|at| region.function == Some(at));
-    let mut teams = profile.openmp.regions.iter().filter(|it| it.level > region.level);
-    let stalled_ns = match teams.any(|it| it.threads > 1 && is_inside(it.node)) {
-        true => 0,
-        false => stalled_ns(region),
-    };
-    (region.imbalance_ns() + stalled_ns).saturating_sub(uneven_mpi_ns(region))
+pub fn imbalance_ns(region: &RegionProfile) -> u64 {
+    (region.imbalance_ns() + stalled_ns(region)).saturating_sub(uneven_mpi_ns(region))
 }
 
 /// Returns the time by which a region would be shorter if all threads had the same work in total,

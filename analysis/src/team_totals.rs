@@ -136,10 +136,7 @@ impl TeamTotals {
             let Some(node) = place(region.node) else { continue };
             let idle_ns = region.idle_ns() / u64::from(region.threads.max(1));
             self.idle.entry(node).or_default().accumulate(idle_ns);
-            self.imbalance
-                .entry(node)
-                .or_default()
-                .accumulate(imbalance_ns(&rank.input.profile, region));
+            self.imbalance.entry(node).or_default().accumulate(imbalance_ns(region));
             if let Some(function) = region.function.and_then(place) {
                 self.functions.insert(node, function);
             }

@@ -24,7 +24,8 @@ use plimsoll_wire::teams::{MAX_REGIONS, MAX_SHARES, PathKey, RegionCounters, Sha
 /// Times that a thread has spent in measured calls since it began, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallTimes {
-    /// Waits for the team and for tasks.
+    /// Waits for the team and for tasks, except waits for the end of a region that the thread has
+    /// made: they lie outside of its share of that region.
     pub barrier: u64,
     /// Waits for critical and ordered sections and for locks of OpenMP.
     pub lock: u64,
@@ -373,7 +374,8 @@ pub fn end_region(
         add_owned(&state.area().thread.unmeasured_regions, 1);
         return;
     };
-    exit(observed, state, return_slot, ticks, 0, None, CallKind::Barrier);
+    // The wait is idle time of this region only: it counts as work in the share of an outer region.
+    exit(observed, state, return_slot, ticks, 0, None, CallKind::Other);
     let shares = &team.shares[..(threads as usize).min(MAX_SHARES)];
     let mut work = 0;
     let mut max_work = team.folded_work.load(Ordering::Relaxed);

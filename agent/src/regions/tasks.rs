@@ -112,7 +112,7 @@ pub fn begin_task(observed: &Observed, state: &mut State, function: u64, ticks: 
     let is_open = waited.return_slot != 0;
     let kind = match class(call) {
         _ if call == OPENMP_IDLE => CallKind::Other,
-        Some(CallClass::TeamWait | CallClass::Region) => CallKind::Barrier,
+        Some(CallClass::TeamWait) => CallKind::Barrier,
         _ => CallKind::Other,
     };
     // A task waits in the call of the outermost one around it, and is part of the work of that one.
