@@ -1,5 +1,6 @@
 //! Waits for locks of OpenMP over ranks, and the calls that have the lock while others wait.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use plimsoll_collector::profile::{ContextTree, LockWaitProfile, NodeId};
@@ -58,7 +59,9 @@ impl LockTotals {
     }
 
     /// Returns the holders of the locks that these calls wait for, by falling time. A function that
-    /// acquires locks in several contexts is represented by the one with the most time.
+    /// acquires locks in several contexts may do so for its callers: it is listed once for each of
+    /// the functions around it in which these contexts differ first, or only once if they differ in
+    /// none. The context with the most time represents each.
     pub fn holders(
         &self,
         tree: &ContextTree,
@@ -70,24 +73,40 @@ impl LockTotals {
                 *calls.entry(*holder).or_default() += u128::from(*ns);
             }
         }
-        let mut calls: Vec<HolderTime> =
-            calls.into_iter().map(|(call, ns)| HolderTime { call, ns }).collect();
-        let falling = |it: &HolderTime| (std::cmp::Reverse(it.ns), it.call);
-        calls.sort_by_key(falling);
-        let mut functions: Vec<u32> = Vec::new();
-        let mut holders: Vec<HolderTime> = Vec::new();
-        for it in calls {
-            let function = function_around(tree, it.call).unwrap_or(it.call);
-            let frame = tree.nodes[function as usize].frame;
-            match functions.iter().position(|known| *known == frame) {
-                Some(at) => holders[at].ns += it.ns,
-                None => {
-                    functions.push(frame);
-                    holders.push(it);
-                }
-            }
+        let mut by_function: BTreeMap<Option<u32>, Vec<HolderTime>> = BTreeMap::new();
+        for (call, ns) in calls {
+            let function = functions_around(tree, call).next();
+            by_function.entry(function).or_default().push(HolderTime { call, ns });
         }
+        let by_caller = |calls: Vec<HolderTime>| by_caller(tree, calls);
+        let mut holders: Vec<HolderTime> = by_function.into_values().flat_map(by_caller).collect();
         holders.sort_by_key(falling);
         holders
     }
+}
+
+fn falling(it: &HolderTime) -> (Reverse<u128>, NodeId) {
+    (Reverse(it.ns), it.call)
+}
+
+/// Returns the frames of the functions around a call, innermost first.
+fn functions_around(tree: &ContextTree, call: NodeId) -> impl Iterator<Item = u32> {
+    let function = |node: &NodeId| function_around(tree, *node);
+    std::iter::successors(function(&call), function).map(|node| tree.nodes[node as usize].frame)
+}
+
+/// Combines the calls of one function by the innermost functions around them that differ.
+fn by_caller(tree: &ContextTree, mut calls: Vec<HolderTime>) -> Vec<HolderTime> {
+    calls.sort_by_key(falling);
+    let paths: Vec<Vec<u32>> =
+        calls.iter().map(|it| functions_around(tree, it.call).collect()).collect();
+    let deepest = paths.iter().map(Vec::len).max().unwrap_or(0);
+    let differ = |depth: &usize| paths.iter().any(|it| it.get(*depth) != paths[0].get(*depth));
+    let depth = (0..deepest).find(differ).unwrap_or(deepest);
+    let mut holders: BTreeMap<Option<u32>, HolderTime> = BTreeMap::new();
+    for (it, path) in calls.iter().zip(&paths) {
+        let none = HolderTime { ns: 0, ..*it };
+        holders.entry(path.get(depth).copied()).or_insert(none).ns += it.ns;
+    }
+    holders.into_values().collect()
 }

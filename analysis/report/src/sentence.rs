@@ -125,15 +125,25 @@ pub fn waited_for(summary: &Summary, loss: &Loss) -> Option<String> {
 }
 
 /// Returns the functions that have the lock while others wait for it: `update (82 % of the
-/// waiting)`; `None` if they are not known.
+/// waiting)`, or `lock called by update` if the function has the lock for several callers; `None`
+/// if they are not known.
 pub fn held_by(loss: &Loss) -> Option<String> {
     const NAMED: usize = 3;
+    // The call that acquires the lock is a part of the function that has the lock.
+    let outer = |holder: &LockHolder| -> Vec<Frame> {
+        let is_function = |frame: &&Frame| !matches!(frame.kind, FrameKind::Loop | FrameKind::Line);
+        holder.path.iter().rev().skip(1).filter(is_function).cloned().collect()
+    };
+    let paths: Vec<Vec<Frame>> = loss.holders.iter().map(outer).collect();
     let name = |holder: &LockHolder| {
-        // The call that acquires the lock is a part of the function that has the lock.
-        let (_, outer) = holder.path.split_last()?;
-        let is_function = |frame: &Frame| !matches!(frame.kind, FrameKind::Loop | FrameKind::Line);
-        let at = outer.iter().rposition(is_function)?;
-        Some(format!("{} ({} of the waiting)", end_of(&outer[..=at]), percent(holder.share)))
+        let path = outer(holder);
+        let innermost = path.first()?;
+        let same = paths.iter().filter(|it| it.first() == Some(innermost));
+        let differs = |at: &usize| same.clone().any(|it| it.get(*at) != path.get(*at));
+        let caller = (1..path.len()).find(differs).map(|at| &path[at].function);
+        let caller = caller.map_or_else(String::new, |it| format!(" called by {it}"));
+        let shown: Vec<Frame> = path.iter().rev().cloned().collect();
+        Some(format!("{}{caller} ({} of the waiting)", end_of(&shown), percent(holder.share)))
     };
     let named: Vec<String> = loss.holders.iter().take(NAMED).filter_map(name).collect();
     (!named.is_empty()).then(|| named.join(", "))

@@ -694,6 +694,34 @@ fn the_function_that_makes_other_threads_slow_is_named() {
 }
 
 #[test]
+fn the_callers_of_a_function_that_takes_locks_for_them_are_named() {
+    const FILL: &str = "main/solve/loop/fill/lock/GOMP_critical_start";
+    const DRAIN: &str = "main/solve/drain/lock/GOMP_critical_start";
+    const DRAIN_LATER: &str = "main/finish/drain/lock/GOMP_critical_start";
+    let openmp: OpenMp = |_, contexts| {
+        let mut wait = |holder: &str, waited_ms: u64| LockWaitProfile {
+            node: contexts.node(DRAIN),
+            is_main: true,
+            holder: Some(contexts.node(holder)),
+            count: 1,
+            waited_ns: waited_ms * MS,
+        };
+        let lock_waits = vec![wait(FILL, 600), wait(DRAIN, 250), wait(DRAIN_LATER, 50)];
+        let whole = region(100, [1000, 1000, 1000], contexts);
+        OpenMpProfile { lock_waits, ..whole }
+    };
+    let summary = with_teams(2, openmp, |_| {
+        [DRAIN, FILL, DRAIN_LATER].map(|path| calling(path, 300 * MS, 10, 0)).into()
+    });
+    let text = plimsoll_report::text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
+    for holder in
+        ["Held by lock called by fill (67 % of the waiting)", "lock called by drain (33 % of the"]
+    {
+        assert!(text.contains(holder), "{holder}: {text}");
+    }
+}
+
+#[test]
 fn the_call_path_that_has_a_lock_while_others_wait_is_named() {
     let long = "main/solve/hold_long/GOMP_critical_start";
     let short = "main/solve/hold_short/GOMP_critical_start";
