@@ -281,6 +281,8 @@ mod tests {
             ("main/fsync", Label::Io),
             ("main/pthread_mutex_lock", Label::WaitLock),
             ("main/pthread_join", Label::WaitPartner),
+            ("main/sem_wait", Label::WaitPartner),
+            ("main/sem_timedwait", Label::WaitPartner),
             ("main/gomp_team_barrier_wait_end/do_spin", Label::WaitPartner),
             ("main/__memmove_avx_unaligned", Label::Computation),
             ("main/do_wait_for_input", Label::Computation),

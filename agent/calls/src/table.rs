@@ -326,8 +326,8 @@ table! {
         pthread_mutex_timedlock WaitLock 2 0 _ _ _ _
         pthread_rwlock_rdlock WaitLock 1 0 _ _ _ _
         pthread_rwlock_wrlock WaitLock 1 0 _ _ _ _
-        sem_wait WaitLock 1 0 _ _ _ _
-        sem_timedwait WaitLock 2 0 _ _ _ _
+        sem_wait WaitPartner 1 0 _ _ _ _
+        sem_timedwait WaitPartner 2 0 _ _ _ _
         pthread_cond_wait WaitPartner 2 0 _ _ _ _
         pthread_cond_timedwait WaitPartner 3 0 _ _ _ _
         pthread_cond_clockwait WaitPartner 4 0 _ _ _ _

@@ -241,7 +241,8 @@ fn locks_cost_no_more_than_the_communicating_threads_wait() {
 
 #[test]
 fn a_single_thread_contends_for_no_lock() {
-    let mut subject = beside_work(|_| vec![calling("main/fetch/sem_timedwait", 30 * MS, 9, 0)]);
+    let mut subject =
+        beside_work(|_| vec![calling("main/fetch/pthread_mutex_timedlock", 30 * MS, 9, 0)]);
     assert_eq!(verdict(&subject).losses, []);
     // With more threads the same waits are contention.
     subject.threads = 2;
