@@ -8,7 +8,7 @@
 
 use std::cmp::Reverse;
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{Frame, NodeId};
 use plimsoll_trees::{Content, Node};
 
 use crate::frame_classes::is_part;
@@ -31,10 +31,7 @@ pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadClu
         ThreadCluster {
             ranks: cluster.members.to_string(),
             size: tree.count(),
-            routine: routine.map(|node| {
-                let contexts = &totals.tree.contexts;
-                contexts.frames[contexts.nodes[node as usize].frame as usize].function.clone()
-            }),
+            routine: routine.map(|node| routine_name(totals.tree.contexts.frame_of(node))),
             mean_s: mean_s(tree.duration()),
             work_s: mean_s(own_ns(tree, &is_useful)),
             distance,
@@ -43,6 +40,17 @@ pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadClu
     let mut rows: Vec<ThreadCluster> = rows.collect();
     rows.sort_by_key(|it| Reverse(it.size));
     rows
+}
+
+/// Name of the start routine of an OpenMP runtime without symbols.
+const OPENMP_WORKER: &str = "OpenMP worker";
+
+fn routine_name(routine: &Frame) -> String {
+    let is_unnamed = routine.function.starts_with(&format!("{}+0x", routine.module));
+    match is_unnamed && routine.is_of_thread_runtime() {
+        true => OPENMP_WORKER.to_owned(),
+        false => routine.function.clone(),
+    }
 }
 
 /// Returns the outermost function (no loop or inlined call) of a thread. If threads with different

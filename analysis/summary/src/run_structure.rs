@@ -203,7 +203,8 @@ pub struct ThreadCluster {
     pub ranks: String,
     /// Number of threads, in all ranks.
     pub size: u64,
-    /// Start routine of the threads, or of most of them; `None` if unknown.
+    /// Start routine of the threads, or of most of them; `OpenMP worker` for threads of an OpenMP
+    /// runtime without symbols; `None` if unknown.
     pub routine: Option<String>,
     /// Mean lifetime within the run.
     pub mean_s: f64,

@@ -105,3 +105,17 @@ fn threads_that_a_slow_rank_waits_for_are_told() {
     let advice = &only_loss(&summary).advice;
     assert!(advice.contains("(mostly in pthread_join)"), "{advice}");
 }
+
+#[test]
+fn start_routines_of_openmp_runtimes_without_symbols_have_a_name() {
+    let routine = |workers| {
+        let mut subject = Subject::new(1);
+        (subject.threads, subject.workers) = (2, workers);
+        subject.step("main/MPI_Barrier", |_| vec![doing("main/solve", 400 * MS)]);
+        verdict(&subject).thread_clusters[0].routine.clone().unwrap()
+    };
+    let of_gomp = routine(|_| vec![vec![doing("libgomp.so.1+0x1cc40/solve", 400 * MS)]]);
+    assert_eq!(of_gomp, "OpenMP worker");
+    let of_other = routine(|_| vec![vec![doing("libpool.so+0x1cc40/solve", 400 * MS)]]);
+    assert_eq!(of_other, "libpool.so+0x1cc40");
+}
