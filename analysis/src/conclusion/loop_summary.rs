@@ -1,6 +1,6 @@
 //! Converts loops to the summary's form.
 
-use plimsoll_collector::profile::{LoopCluster, LoopSlice, NodeId};
+use plimsoll_collector::profile::{ContextTree, FrameKind, LoopCluster, LoopSlice, NodeId};
 
 use crate::clocks::Alignment;
 use crate::distinctions::distinction;
@@ -16,11 +16,13 @@ use crate::totals::Totals;
 /// Maximum number of iteration durations in a summary.
 const MAX_DURATIONS: usize = 200;
 
-/// Returns the loops for the summary, longest first; `places` are the contexts' numbers in the
-/// summary's tree.
+/// Returns the program's loops for the summary, longest first; `places` are the contexts' numbers
+/// in the summary's tree.
 pub fn shown(totals: &Totals, places: &[Option<u32>], alignment: &Alignment) -> Vec<summary::Loop> {
     let (ranks, elapsed_ns) = (totals.job.ranks.len(), totals.job.elapsed_ns);
-    let shown = totals.loops.longest_first().into_iter().filter_map(|(node, it)| {
+    let loops = totals.loops.longest_first().into_iter();
+    let of_program = loops.filter(|(node, _)| !is_of_runtime(&totals.tree.contexts, *node));
+    let shown = of_program.filter_map(|(node, it)| {
         let longest = &it.longest;
         let each = |number: u64| number.div_ceil(longest.executions.max(1));
         let accepted = each(longest.accepted);
@@ -67,6 +69,12 @@ pub fn shown(totals: &Totals, places: &[Option<u32>], alignment: &Alignment) -> 
     let mut shown: Vec<summary::Loop> = shown.collect();
     shown.sort_by(|one, other| other.fraction.total_cmp(&one.fraction));
     shown
+}
+
+/// Returns whether a loop is one of the MPI library or of the OpenMP runtime.
+fn is_of_runtime(tree: &ContextTree, node: NodeId) -> bool {
+    let is_in_mpi = |at: NodeId| tree.frame_of(at).kind == FrameKind::Mpi;
+    tree.frame_of(node).is_of_thread_runtime() || tree.outwards(node).any(is_in_mpi)
 }
 
 impl Step {

@@ -42,6 +42,30 @@ fn a_loop_takes_the_time_of_all_ranks() {
 }
 
 #[test]
+fn loops_of_the_runtimes_are_not_listed() {
+    const LOOPS: [&str; 3] =
+        ["main/loop", "main/loop/libgomp.so.1!loop2", "main/loop/MPI_Waitall/libmpi.so.40!loop3"];
+    let mut subject = Subject::new(2);
+    subject.step(BARRIER, |_| LOOPS.map(|path| doing(path, 60 * MS)).into());
+    let mut inputs = subject.inputs();
+    for profile in inputs.iter_mut().map(|input| &mut input.profile) {
+        let mut contexts = Contexts { tree: profile.tree.clone() };
+        let of = |path: &&str| LoopProfile {
+            node: contexts.node(path),
+            executions: 1,
+            duration_ns: 60 * MS,
+            stride: 1,
+            ..LoopProfile::default()
+        };
+        profile.loops = LOOPS.iter().map(of).collect();
+    }
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    let modules: Vec<&str> =
+        summary.loops.iter().map(|it| &*it.path.last().unwrap().module).collect();
+    assert_eq!(modules, ["app"]);
+}
+
+#[test]
 fn calls_prove_iterations_that_samples_nearly_tell_apart() {
     for (accepted, rejected, is_exact) in
         [(200, 0, true), (198, 1, true), (190, 10, true), (150, 0, false), (190, 15, false)]
