@@ -135,10 +135,21 @@ impl OpenMpTotals {
         path: impl Fn(NodeId) -> Vec<Frame>,
         efficiency: Option<OpenMpEfficiency>,
     ) -> OpenMp {
-        let shown = self.regions.iter().filter_map(|(node, region)| {
-            Some(region.shown(places.get(*node as usize).copied().flatten()?, path(*node)))
-        });
-        let mut regions: Vec<Region> = shown.collect();
+        let mut sites: Vec<(u32, Vec<Frame>, RegionSums)> = Vec::new();
+        for (node, region) in &self.regions {
+            let Some(place) = places.get(*node as usize).copied().flatten() else { continue };
+            let path = path(*node);
+            // A compiler copies the call of a region: a reader knows it by its path and line.
+            let same = sites.iter_mut().find(|(_, other, sums)| {
+                region.sums.line.is_some() && sums.is_at_line_of(region) && *other == path
+            });
+            match same {
+                Some((_, _, sums)) => sums.add_site(region),
+                None => sites.push((place, path, region.clone())),
+            }
+        }
+        let mut regions: Vec<Region> =
+            sites.into_iter().map(|(place, path, sums)| sums.shown(place, path)).collect();
         regions.sort_by(|one, other| other.wait_s.total_cmp(&one.wait_s));
         regions.truncate(MAX_REGIONS);
         let runtimes: Vec<&str> = self.runtimes.iter().map(String::as_str).collect();
@@ -174,6 +185,19 @@ fn task((function, sums): (&TaskFunction, &TaskSums)) -> Task {
 }
 
 impl RegionSums {
+    /// Returns whether another region begins at the same source line.
+    pub fn is_at_line_of(&self, other: &Self) -> bool {
+        (&self.sums.file, self.sums.line) == (&other.sums.file, other.sums.line)
+    }
+
+    /// Adds the region of another call site. The largest imbalance of a rank over both sites is
+    /// then an upper bound.
+    fn add_site(&mut self, other: &Self) {
+        let max_imbalance_ns = self.max_imbalance_ns.saturating_add(other.max_imbalance_ns);
+        self.add(other);
+        self.max_imbalance_ns = max_imbalance_ns;
+    }
+
     /// Adds the region of other ranks, or of another call path.
     pub fn add(&mut self, other: &Self) {
         self.ranks = self.ranks.union(&other.ranks);
@@ -268,6 +292,7 @@ impl RegionSums {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::FrameKind;
 
     fn region(number: u32, work_ns: u64, max_work_ns: u64) -> RegionSums {
         let share = ShareProfile { number, count: 1, work_ns, ..ShareProfile::default() };
@@ -315,5 +340,40 @@ mod tests {
         assert_eq!(apart.regions.iter().map(|it| it.node).collect::<Vec<_>>(), [1, 0]);
         let none = OpenMpTotals::default().conclude(&[], |_| Vec::new(), None);
         assert_eq!(none, OpenMp::default());
+    }
+
+    #[test]
+    fn the_call_sites_of_one_source_line_are_one_row() {
+        let at_line = |line: Option<u32>| {
+            let mut region = region(1, 18_000_000_000, 9_500_000_000);
+            region.sums.line = line;
+            region
+        };
+        let lines = [Some(7), Some(7), Some(9), None, None];
+        let regions = (0..).zip(lines.map(at_line)).collect();
+        let totals = OpenMpTotals { regions, ..OpenMpTotals::default() };
+        let rows = |path: fn(NodeId) -> Vec<Frame>| {
+            let places: Vec<Option<u32>> = (0..5).map(Some).collect();
+            let shown = totals.conclude(&places, path, None).regions.into_iter();
+            let mut rows: Vec<_> =
+                shown.map(|it| (it.node, it.instances, it.max_imbalance_s)).collect();
+            rows.sort_by_key(|row| row.0);
+            rows
+        };
+        let one_path = rows(|_| Vec::new());
+        assert_eq!(one_path, [(0, 6, 1.0), (2, 3, 0.5), (3, 3, 0.5), (4, 3, 0.5)]);
+        let path = |node: NodeId| vec![Frame { line: Some(node), ..frame() }];
+        assert_eq!(rows(path).len(), 5);
+    }
+
+    fn frame() -> Frame {
+        Frame {
+            kind: FrameKind::Function,
+            function: "solve".into(),
+            file: None,
+            line: None,
+            offset: None,
+            module: "app".into(),
+        }
     }
 }

@@ -50,11 +50,10 @@ fn at_one_line(totals: &Totals, mut found: Vec<(&RegionSums, Finding)>) -> Vec<F
     for (region, finding) in found {
         let at = path(finding.symptom);
         let same = kept.iter_mut().find(|(other, path, whole)| {
-            let line = |it: &RegionSums| (it.sums.file.clone(), it.sums.line);
             whole.kind == finding.kind
                 && *path == at
                 && region.sums.line.is_some()
-                && line(other) == line(region)
+                && other.is_at_line_of(region)
         });
         let Some((_, _, whole)) = same else {
             kept.push((region, at, finding));
