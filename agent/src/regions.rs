@@ -210,9 +210,9 @@ fn call_frame(slot: &Slot, entered: u64) -> Frame {
 pub enum CallKind {
     /// MPI.
     Mpi,
-    /// Waiting for the team or for tasks, in OpenMP.
+    /// Waiting for other threads: for the team or tasks of OpenMP, or in the C library.
     Barrier,
-    /// Waiting for a section or lock of OpenMP.
+    /// Waiting for a section of OpenMP or a lock.
     Lock,
     /// Anything else.
     Other,

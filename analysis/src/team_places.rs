@@ -64,19 +64,20 @@ impl<'t> TeamPlaces<'t> {
     }
 
     /// Returns the work in each context and its callees, in nanoseconds, for threads and ranks with
-    /// these inclusive times. Waits for a team and for locks are not work.
+    /// these inclusive times. Waits for a team, for other threads and for locks are not work.
     fn work_ns(&self, owners: &Owners, inclusive_ns: impl Fn(NodeId) -> u128) -> Vec<u128> {
         let contexts = &self.totals.tree.contexts;
         let in_team = team_waits(contexts);
-        let is_lock = |id: NodeId| {
-            contexts.frame_of(id).call.and_then(calls::class) == Some(CallClass::WaitLock)
+        let waits = |id: NodeId| {
+            let class = contexts.frame_of(id).call.and_then(calls::class);
+            matches!(class, Some(CallClass::WaitLock | CallClass::WaitPartner))
         };
         let mut work_ns = vec![0; contexts.nodes.len()];
         for id in (0..contexts.nodes.len() as NodeId).rev() {
             let callees = self.callees.get(&Some(id)).into_iter().flatten();
             let callees_ns: u128 = callees.map(|callee| inclusive_ns(*callee)).sum();
             let works = owners.owner_of[id as usize].is_some();
-            if works && !in_team[id as usize] && !is_lock(id) {
+            if works && !in_team[id as usize] && !waits(id) {
                 work_ns[id as usize] += inclusive_ns(id).saturating_sub(callees_ns);
             }
             if let Some(caller) = contexts.nodes[id as usize].parent {
@@ -165,8 +166,8 @@ impl<'t> TeamPlaces<'t> {
         own_ns + callees.map(|callee| self.excess_ns(*callee)).sum::<f64>()
     }
 
-    /// Returns the name of the call below a context in which threads wait longest for their team or
-    /// for tasks; `None` if they do not wait there.
+    /// Returns the name of the call below a context in which threads wait longest for their team,
+    /// for tasks or for other threads; `None` if they do not wait there.
     pub fn longest_wait(&self, outer: NodeId) -> Option<&'t str> {
         let contexts = &self.totals.tree.contexts;
         let mut waits: BTreeMap<&str, u128> = BTreeMap::new();
@@ -175,7 +176,8 @@ impl<'t> TeamPlaces<'t> {
             inside.extend(self.inside(&place));
             for node in place {
                 let frame = contexts.frame_of(node);
-                if frame.call.and_then(calls::class) == Some(CallClass::TeamWait) {
+                let class = frame.call.and_then(calls::class);
+                if matches!(class, Some(CallClass::TeamWait | CallClass::WaitPartner)) {
                     let ns = self.totals.nodes[node as usize].inclusive.sum;
                     *waits.entry(&frame.function).or_default() += ns;
                 }

@@ -52,8 +52,8 @@ pub struct RegionProfile {
     pub elapsed_ns: u64,
     /// Sum over instances of wall time times threads.
     pub thread_ns: u64,
-    /// Sum over instances and threads of work. Includes MPI calls and other waits than those of
-    /// OpenMP.
+    /// Sum over instances and threads of work. Includes MPI calls and waits for something outside
+    /// of the process, such as a socket.
     pub work_ns: u64,
     /// Sum over instances of the mean work of a thread.
     pub mean_work_ns: u64,
@@ -61,7 +61,7 @@ pub struct RegionProfile {
     pub max_work_ns: u64,
     /// Sum over instances of the largest work of a thread times threads.
     pub max_thread_ns: u64,
-    /// Sum over all threads of waits in barriers and for tasks, inside of shares.
+    /// Sum over all threads of waits for other threads and for tasks, inside of shares.
     pub barrier_ns: u64,
     /// Sum over all threads of waits for critical and ordered sections and for locks, inside of
     /// shares.
@@ -87,7 +87,7 @@ pub struct ShareProfile {
     pub count: u64,
     /// Work.
     pub work_ns: u64,
-    /// Waits in barriers and for tasks.
+    /// Waits for other threads and for tasks.
     pub barrier_ns: u64,
     /// Waits for critical and ordered sections and for locks.
     pub lock_ns: u64,

@@ -41,30 +41,28 @@ pub struct Steps(u16);
 impl Steps {
     /// The call belongs to MPI.
     pub const MPI: Self = Self(1);
-    /// The call belongs to the OpenMP runtime.
-    pub const RUNTIME: Self = Self(1 << 1);
     /// The call frees a communicator, window, file, datatype or request.
-    pub const FREES: Self = Self(1 << 2);
+    pub const FREES: Self = Self(1 << 1);
     /// The call may complete nonblocking collectives.
-    pub const COMPLETES: Self = Self(1 << 3);
+    pub const COMPLETES: Self = Self(1 << 2);
     /// The call may synchronise ranks, or starts persistent requests that may.
-    pub const SYNCHRONISES: Self = Self(1 << 4);
+    pub const SYNCHRONISES: Self = Self(1 << 3);
     /// The call's label depends on the kind of file behind its descriptor.
-    pub const READS_DESCRIPTOR: Self = Self(1 << 5);
+    pub const READS_DESCRIPTOR: Self = Self(1 << 4);
     /// One count and one datatype describe the call's message.
-    pub const WHOLE_MESSAGE: Self = Self(1 << 6);
+    pub const WHOLE_MESSAGE: Self = Self(1 << 5);
     /// Several counts or datatypes describe the call's messages.
-    pub const OTHER_MESSAGES: Self = Self(1 << 7);
+    pub const OTHER_MESSAGES: Self = Self(1 << 6);
     /// The call's result is a number of bytes.
-    pub const RETURNS_BYTES: Self = Self(1 << 8);
+    pub const RETURNS_BYTES: Self = Self(1 << 7);
     /// The call is related to messages between two ranks.
-    pub const HAS_PARTNERS: Self = Self(1 << 9);
+    pub const HAS_PARTNERS: Self = Self(1 << 8);
     /// The call has an argument with the rank of a partner.
-    pub const HAS_RANKS: Self = Self(1 << 10);
+    pub const HAS_RANKS: Self = Self(1 << 9);
     /// The call may complete, cancel or free requests of messages.
-    pub const ENDS_REQUESTS: Self = Self(1 << 11);
+    pub const ENDS_REQUESTS: Self = Self(1 << 10);
     /// The call makes a persistent request and starts nothing.
-    pub const ONLY_PREPARES: Self = Self(1 << 12);
+    pub const ONLY_PREPARES: Self = Self(1 << 11);
 
     const fn with(self, steps: Self, needed: bool) -> Self {
         if needed { Self(self.0 | steps.0) } else { self }
@@ -128,7 +126,6 @@ const fn steps(call: CallId) -> Steps {
     let is_whole = matches!(entry.extent, Extent::Whole);
     let steps = Steps(0)
         .with(Steps::MPI, is_mpi)
-        .with(Steps::RUNTIME, matches!(entry.provider, Provider::Gomp))
         .with(Steps::FREES, frees)
         .with(Steps::COMPLETES, matches!(role, Some(Role::Completes(_))))
         .with(Steps::SYNCHRONISES, synchronises)
@@ -167,7 +164,7 @@ mod tests {
             ("MPI_Alltoallw", vec![Steps::MPI, Steps::SYNCHRONISES, Steps::OTHER_MESSAGES]),
             ("MPI_Type_free", vec![Steps::MPI, Steps::FREES]),
             ("read", vec![Steps::READS_DESCRIPTOR, Steps::RETURNS_BYTES]),
-            ("GOMP_barrier", vec![Steps::RUNTIME]),
+            ("GOMP_barrier", vec![]),
         ] {
             let steps = taken.into_iter().fold(Steps(0), |all, step| all.with(step, true));
             assert_eq!(CallPlan::of(id_of(name)).steps, steps, "{name}");

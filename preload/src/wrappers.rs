@@ -189,11 +189,7 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     } else if plan.has(Steps::RETURNS_BYTES) && result > 0 {
         bytes = result as u64;
     }
-    let kind = match () {
-        () if is_mpi => CallKind::Mpi,
-        () if plan.has(Steps::RUNTIME) => kind_of(frame.entry()),
-        () => CallKind::Other,
-    };
+    let kind = if is_mpi { CallKind::Mpi } else { kind_of(frame.entry()) };
     let Some(observed) = observed_process::current() else { return };
     // A synchronisation without a record of its own is counted like any other call.
     let scope = scope.as_ref().filter(|scope| match scope {
@@ -243,12 +239,13 @@ const COMM_CREATE_FROM_GROUP: CallId = id_of("MPI_Comm_create_from_group");
 const REQUEST_FREE: CallId = id_of("MPI_Request_free");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");
 
-/// Returns the kind of a call of the OpenMP runtime.
+/// Returns the kind of a call of the OpenMP runtime or the C library. A wait for something outside
+/// of the process, such as a socket, is like work: other threads may have to wait for its end.
 fn kind_of(call: &Call) -> CallKind {
     match call.class {
-        CallClass::TeamLock => CallKind::Lock,
-        CallClass::TaskCreation => CallKind::Other,
-        _ => CallKind::Barrier,
+        CallClass::TeamLock | CallClass::WaitLock => CallKind::Lock,
+        CallClass::Region | CallClass::TeamWait | CallClass::WaitPartner => CallKind::Barrier,
+        _ => CallKind::Other,
     }
 }
 
@@ -295,5 +292,29 @@ pub fn as_region(frame: &Frame, wait: impl FnOnce()) {
                 CallKind::Mpi,
             )
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_for_other_threads_are_no_work_of_a_share() {
+        for (name, kind) in [
+            ("GOMP_parallel", CallKind::Barrier),
+            ("GOMP_barrier", CallKind::Barrier),
+            ("GOMP_critical_start", CallKind::Lock),
+            ("GOMP_task", CallKind::Other),
+            ("pthread_barrier_wait", CallKind::Barrier),
+            ("pthread_cond_wait", CallKind::Barrier),
+            ("pthread_mutex_lock", CallKind::Lock),
+            ("sem_wait", CallKind::Lock),
+            ("poll", CallKind::Other),
+            ("write", CallKind::Other),
+            ("nanosleep", CallKind::Other),
+        ] {
+            assert_eq!(kind_of(&CALLS[usize::from(id_of(name)) - 1]), kind, "{name}");
+        }
     }
 }

@@ -24,10 +24,10 @@ use plimsoll_wire::teams::{MAX_REGIONS, MAX_SHARES, PathKey, RegionCounters, Sha
 /// Times that a thread has spent in measured calls since it began, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallTimes {
-    /// Waits for the team and for tasks, except waits for the end of a region that the thread has
-    /// made: they lie outside of its share of that region.
+    /// Waits for the team, for tasks and for other threads, except waits for the end of a region
+    /// that the thread has made: they lie outside of its share of that region.
     pub barrier: u64,
-    /// Waits for critical and ordered sections and for locks of OpenMP.
+    /// Waits for critical and ordered sections and for locks.
     pub lock: u64,
     /// Time in MPI calls.
     pub mpi: u64,

@@ -2,8 +2,8 @@
 //! totals are recorded.
 //!
 //! Each thread of a team executes one share of a region. The work of a share is its duration
-//! without the waits of OpenMP inside it. Times are in time stamp counter ticks in a thread's area,
-//! in stamps in records.
+//! without the waits inside it. Times are in time stamp counter ticks in a thread's area, in stamps
+//! in records.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -125,9 +125,9 @@ impl RegionTotals {
 pub struct ShareTotals {
     /// Number of shares.
     pub count: u64,
-    /// Durations without the waits of OpenMP.
+    /// Durations without the waits inside.
     pub work: u64,
-    /// Waits for the team and for tasks.
+    /// Waits for the team, for tasks and for other threads.
     pub barrier: u64,
     /// Waits for critical and ordered sections and for locks.
     pub lock: u64,

@@ -56,10 +56,10 @@ pub struct Region {
     pub median_s: Option<f64>,
     /// Wall time of each instance times its threads.
     pub thread_s: f64,
-    /// Work of all threads: their shares without waits of OpenMP.
+    /// Work of all threads: their shares without the waits inside.
     pub work_s: f64,
-    /// Time of all threads in the region without work: waits of OpenMP, and from the end of a
-    /// thread's share to the end of the region.
+    /// Time of all threads in the region without work: waits inside of shares, and from the end of
+    /// a thread's share to the end of the region.
     #[serde(default)]
     pub wait_s: f64,
     /// Largest work of a thread in each instance less the mean.
@@ -71,7 +71,7 @@ pub struct Region {
     pub scheduling_s: f64,
     /// TALP's load balance loss: idle time of all threads beyond the smallest one in each instance.
     pub load_balance_s: f64,
-    /// Waits of all threads in barriers and for tasks, before the end of their shares.
+    /// Waits of all threads for other threads and for tasks, before the end of their shares.
     pub barrier_s: f64,
     /// Waits of all threads for critical and ordered sections and for locks.
     pub lock_s: f64,
@@ -110,7 +110,7 @@ pub struct ThreadShare {
     pub number: u32,
     /// Work.
     pub work_s: f64,
-    /// Waits in barriers and for tasks, before the end of the share.
+    /// Waits for other threads and for tasks, before the end of the share.
     pub barrier_s: f64,
     /// Waits for critical and ordered sections and for locks.
     pub lock_s: f64,
