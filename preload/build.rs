@@ -15,8 +15,8 @@ fn main() {
         for (symbol_variant, symbol) in SYMBOLS.iter().enumerate() {
             let mut room = [0; MAX_SYMBOL_BYTES];
             let name = symbol.spell(call, &mut room).to_str().expect("symbols are ASCII");
-            // Both have hooks of their own; that of pthread_mutex_lock leads to its stub.
-            let has_hook = matches!(name, "pthread_mutex_lock" | "pthread_create");
+            // Those have hooks of their own; some lead to their stubs.
+            let has_hook = matches!(name, "pthread_mutex_lock" | "pthread_create" | "syscall");
             if symbol.belongs_to(call) && !has_hook {
                 let id = index + 1;
                 let in_c = symbol_variant == 0;

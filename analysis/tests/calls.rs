@@ -34,6 +34,7 @@ fn note(class: CallClass) -> &'static str {
         CallClass::ThreadCreation => {
             ": creating threads, work of their creator; counted, not timed"
         }
+        CallClass::WaitPartner => "; of `syscall`, only waits for a futex",
         CallClass::Io => "; reads and writes of sockets, pipes and terminals: wait_resource",
         _ => "",
     }

@@ -1,10 +1,13 @@
-//! Hooks of seccomp(2): a process that is about to forbid itself system calls is no longer measured
-//! from then on.
+//! Hooks of prctl and syscall: a process that is about to forbid itself system calls by seccomp(2)
+//! is no longer measured from then on.
 //!
 //! A filter may end the process at a system call that only Plimsoll makes, and the calls that a
 //! filter allows cannot be known. So before the filter is in force, the report of what was measured
 //! is written, and Plimsoll's threads, timers and handlers end. A program started by an exec
 //! inherits the filter and is not measured either.
+//!
+//! Waits for a futex by syscall are measured: C++20's barriers, latches, semaphores and atomics,
+//! Rust's locks and TBB wait so.
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
@@ -15,6 +18,7 @@ use plimsoll_agent::observed_process;
 use crate::guard::guarded;
 use crate::passing_hook;
 use crate::real::{self, Function};
+use crate::stubs::futex_wait;
 use crate::wrappers::REGIONS;
 use crate::{ALLOWED, job, log, processes, signals, termination, threads};
 
@@ -103,10 +107,13 @@ extern "C" fn before_syscall(
     }
 }
 
-/// Hook of syscall: seccomp has no function of its own in the C library, and some programs end by
-/// exit_group. All other calls, including Plimsoll's, pass directly. Before Plimsoll's constructor
-/// has run, the hook makes the system call itself: an allocator may make one at a time when no
-/// symbol can be looked up.
+/// Operations of futex(2) without the flags that may be set in them.
+const FUTEX_COMMAND: c_int = !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+
+/// Hook of syscall: seccomp has no function of its own in the C library, some programs end by
+/// exit_group, and waits for a futex are measured. All other calls, including Plimsoll's, pass
+/// directly. Before Plimsoll's constructor has run, the hook makes the system call itself: an
+/// allocator may make one at a time when no symbol can be looked up.
 ///
 /// # Safety
 /// As the C library's function.
@@ -122,7 +129,15 @@ pub unsafe extern "C-unwind" fn syscall() {
         "2: mov rax, qword ptr [rip + {next}]",
         "test rax, rax",
         "jz 4f",
-        "jmp rax",
+        "cmp rdi, {futex}",
+        "jne 6f",
+        "mov r11d, edx",
+        "and r11d, {command}",
+        "cmp r11d, {wait}",
+        "je {measured}",
+        "cmp r11d, {wait_bitset}",
+        "je {measured}",
+        "6: jmp rax",
         // Seven words, so that the stack is aligned to 16 at the call.
         "3: push rdi",
         ".cfi_adjust_cfa_offset 8",
@@ -178,6 +193,11 @@ pub unsafe extern "C-unwind" fn syscall() {
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
         exit_group = const libc::SYS_exit_group,
+        futex = const libc::SYS_futex,
+        command = const FUTEX_COMMAND,
+        wait = const libc::FUTEX_WAIT,
+        wait_bitset = const libc::FUTEX_WAIT_BITSET,
+        measured = sym futex_wait,
         next = sym SYSCALL,
         before = sym before_syscall,
         errno = sym libc::__errno_location,
@@ -207,4 +227,62 @@ pub fn with_environment(
     }
     changed.push(std::ptr::null());
     exec(changed.as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error;
+    use std::time::{Duration, Instant};
+
+    use plimsoll_wire::clock_anchor::ticks;
+
+    use super::*;
+    use crate::this_thread::this_thread;
+
+    /// Time that the calling thread has waited for other threads, in ticks.
+    fn waited() -> u64 {
+        let (block, _) = this_thread().expect("the process of the tests is observed");
+        block.enter(|state| state.call_times.barrier).expect("the handler does not run")
+    }
+
+    /// Makes a futex call for a word that holds 0, with all arguments. Returns the result, the
+    /// error, and whether the call counts as a wait as long as it took, within a half.
+    fn futex(operation: c_int, value: u32, timeout: *const libc::timespec) -> (i64, i32, bool) {
+        let word = 0u32;
+        let (before, began) = (waited(), ticks());
+        // SAFETY: the word and the timeout outlive the call.
+        let result = unsafe {
+            let (word, other) = (&raw const word, std::ptr::null::<u32>());
+            libc::syscall(libc::SYS_futex, word, operation, value, timeout, other, 1u32)
+        };
+        let error = Error::last_os_error().raw_os_error().unwrap_or(0);
+        let took = ticks() - began;
+        (result, error, waited() - before > took / 2)
+    }
+
+    #[test]
+    fn waits_for_a_futex_are_measured_and_other_calls_pass() {
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let private = libc::FUTEX_PRIVATE_FLAG;
+        for flags in [0, private] {
+            let began = Instant::now();
+            let waited = futex(libc::FUTEX_WAIT | flags, 0, &raw const pause);
+            assert_eq!(waited, (-1, libc::ETIMEDOUT, true));
+            assert!(began.elapsed() >= Duration::from_millis(20));
+        }
+        // The time out is a time of the clock, and long past.
+        for flags in [private, private | libc::FUTEX_CLOCK_REALTIME] {
+            let (result, error, _) = futex(libc::FUTEX_WAIT_BITSET | flags, 0, &raw const at_once);
+            assert_eq!((result, error), (-1, libc::ETIMEDOUT));
+        }
+        let (result, error, _) = futex(libc::FUTEX_WAIT | private, 1, std::ptr::null());
+        assert_eq!((result, error), (-1, libc::EAGAIN));
+        let before = waited();
+        let (result, _, _) = futex(libc::FUTEX_WAKE | private, 1, std::ptr::null());
+        assert_eq!(result, 0);
+        // SAFETY: a call without arguments.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_getpid) } as u32, std::process::id());
+        assert_eq!(waited(), before);
+    }
 }

@@ -261,6 +261,15 @@ unsafe extern "C-unwind" fn lock_contended() {
     stub_body!(id_of("pthread_mutex_lock"), 0, measured)
 }
 
+/// Stub of a syscall that waits for a futex.
+///
+/// # Safety
+/// As the C library's function.
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn futex_wait() {
+    stub_body!(id_of("syscall"), 0, measured)
+}
+
 /// # Safety
 /// As pthread_mutex_trylock.
 unsafe extern "C" fn try_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {

@@ -334,6 +334,8 @@ table! {
         pthread_barrier_wait WaitPartner 1 0 _ _ _ _
         pthread_join WaitPartner 2 0 _ _ _ _
         pthread_timedjoin_np WaitPartner 3 0 _ _ _ _
+        // With its number: measured only where it waits for a futex.
+        syscall WaitPartner 7 0 _ _ _ _
         pthread_create ThreadCreation 4 0 _ _ _ _
     }
     gomp {
