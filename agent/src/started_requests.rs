@@ -8,6 +8,8 @@
 use core::mem::offset_of;
 use core::ops::Range;
 
+use crate::channels::{Channel, Direction};
+
 /// Maximum number of requests followed at the same time.
 const MAX_REQUESTS: usize = 1024;
 /// Number of places of the hash table, a power of two.
@@ -26,6 +28,10 @@ pub struct Started {
     pub bytes: u64,
     /// Whether the request is persistent and can be started again.
     pub is_persistent: bool,
+    /// Whether the request is partitioned. Partitioned messages match each other alone, in the
+    /// order in which their requests are made, and are sent after their requests are started
+    /// (MPI-4.1, 4.2): neither a number of a channel nor a time of sending is known.
+    pub is_partitioned: bool,
     /// Whether the request is started.
     pub is_active: bool,
     /// Numbering of the message in its channel.
@@ -50,7 +56,33 @@ pub enum Numbering {
     AtCompletion,
 }
 
+/// Where the message of a request takes its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberedBy {
+    /// The message takes the next number of this channel when the request starts.
+    Start(Channel),
+    /// The message takes its number when it arrives: sender or tag is a wildcard.
+    Arrival,
+    /// The message takes no number.
+    Nothing,
+}
+
 impl Started {
+    /// Returns where the message of the request takes its number. Of a request that also sends,
+    /// only the received message is meant.
+    #[inline(always)]
+    pub fn numbered_by(&self) -> NumberedBy {
+        let Self { communicator, tag, .. } = *self;
+        let (direction, partner) = match (self.from, self.to) {
+            _ if self.is_partitioned => return NumberedBy::Nothing,
+            (Some(Source::Rank(from)), _) if tag >= 0 => (Direction::Received, from),
+            (Some(_), _) => return NumberedBy::Arrival,
+            (None, Some(to)) => (Direction::Sent, to),
+            (None, None) => return NumberedBy::Nothing,
+        };
+        NumberedBy::Start(Channel { direction, partner, communicator, tag })
+    }
+
     /// Returns whether the request receives a message that takes its number when it arrives.
     #[inline]
     pub fn is_wildcard_receive(&self) -> bool {
@@ -233,6 +265,12 @@ impl StartedRequests {
         self.listed_count
     }
 
+    /// Returns whether the list contains a partitioned request, complete or not.
+    pub fn lists_partitioned(&self) -> bool {
+        let mut listed = self.listed[..self.listed_count].iter();
+        listed.any(|handle| self.get(*handle).is_some_and(|started| started.is_partitioned))
+    }
+
     /// Returns a stored handle by its position in the list.
     #[inline]
     pub fn listed_handle(&self, at: usize) -> Option<u64> {
@@ -324,6 +362,26 @@ mod tests {
             StartedRequests::begin(table.as_mut_ptr());
             table.assume_init()
         }
+    }
+
+    #[test]
+    fn partitioned_messages_take_no_number_and_are_found_in_lists() {
+        let whole = Started { to: Some(3), tag: 5, communicator: 1, ..Started::default() };
+        let channel = Channel { direction: Direction::Sent, partner: 3, communicator: 1, tag: 5 };
+        assert_eq!(whole.numbered_by(), NumberedBy::Start(channel));
+        let parts = Started { is_partitioned: true, is_persistent: true, ..whole };
+        let received = Started { to: None, from: Some(Source::Rank(3)), ..parts };
+        assert_eq!([parts, received].map(|it| it.numbered_by()), [NumberedBy::Nothing; 2]);
+
+        let mut table = table();
+        assert!(table.add(1, whole) && table.add(2, received));
+        for (handles, has_parts) in [([1, 7], false), ([1, 2], true)] {
+            table.list(2).copy_from_slice(&handles);
+            assert_eq!(table.lists_partitioned(), has_parts, "{handles:?}");
+        }
+        // A persistent request stays in the table when it is complete.
+        table.complete(2);
+        assert!(table.lists_partitioned());
     }
 
     #[derive(Clone, Copy, Debug)]

@@ -255,14 +255,20 @@ impl Exchange<'_> {
                     self.start_active(state, request, self.started(Some(to), Some(from)));
                 }
                 PreparesToSend { to, request, partitions } => {
-                    let partitions = partitions.map_or(1, |word| self.number(word));
-                    let started = self.started(Some(to), None);
-                    let bytes = bytes.saturating_mul(partitions);
-                    self.start(state, request, Started { bytes, is_persistent: true, ..started });
+                    let started = Started {
+                        bytes: bytes.saturating_mul(partitions.map_or(1, |it| self.number(it))),
+                        is_persistent: true,
+                        is_partitioned: partitions.is_some(),
+                        ..self.started(Some(to), None)
+                    };
+                    self.start(state, request, started);
                 }
-                PreparesToReceive { from, request } => {
-                    let started = self.started(None, Some(from));
-                    let started = Started { is_persistent: true, ..started };
+                PreparesToReceive { from, request, partitions } => {
+                    let started = Started {
+                        is_persistent: true,
+                        is_partitioned: partitions.is_some(),
+                        ..self.started(None, Some(from))
+                    };
                     self.start(state, request, started);
                 }
                 Starts { count, requests } => {

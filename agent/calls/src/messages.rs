@@ -31,8 +31,8 @@ pub enum Messages {
     StartsToExchange { to: u8, from: u8, request: u8 },
     /// Makes a persistent request that sends. `partitions`: their number, of a partitioned one.
     PreparesToSend { to: u8, request: u8, partitions: Option<u8> },
-    /// Makes a persistent request that receives.
-    PreparesToReceive { from: u8, request: u8 },
+    /// Makes a persistent request that receives; `partitions` as for sends.
+    PreparesToReceive { from: u8, request: u8, partitions: Option<u8> },
     /// Starts persistent requests: one, or `count` of them.
     Starts { count: Option<u8>, requests: u8 },
     /// May complete one request. `flag`: whether it has; without one, it has.
@@ -91,9 +91,9 @@ const ROLES: [(&str, Messages); 42] = {
         ("MPI_Bsend_init", prepares_to_send(3)),
         ("MPI_Ssend_init", prepares_to_send(3)),
         ("MPI_Rsend_init", prepares_to_send(3)),
-        ("MPI_Recv_init", PreparesToReceive { from: 3, request: 6 }),
+        ("MPI_Recv_init", PreparesToReceive { from: 3, request: 6, partitions: None }),
         ("MPI_Psend_init", PreparesToSend { to: 4, request: 8, partitions: Some(1) }),
-        ("MPI_Precv_init", PreparesToReceive { from: 4, request: 8 }),
+        ("MPI_Precv_init", PreparesToReceive { from: 4, request: 8, partitions: Some(1) }),
         ("MPI_Start", Starts { count: None, requests: 0 }),
         ("MPI_Startall", Starts { count: Some(LIST_COUNT), requests: LIST }),
         ("MPI_Wait", CompletesOne { request: 0, flag: None, status: 1 }),

@@ -8,7 +8,7 @@ use std::ffi::c_int;
 
 use plimsoll_agent::channels::{Channel, Direction};
 use plimsoll_agent::regions::{Exemplar, write_message};
-use plimsoll_agent::started_requests::{Numbering, Source, Started};
+use plimsoll_agent::started_requests::{NumberedBy, Numbering, Started};
 use plimsoll_agent::thread_state::State;
 use plimsoll_calls::messages::tag_after;
 use plimsoll_wire::record::UNKNOWN_PARTNER;
@@ -72,33 +72,17 @@ impl Exchange<'_> {
     #[inline(always)]
     pub(super) unsafe fn number_started(&self, state: &mut State, started: &mut Started) {
         started.posted = self.entered();
-        let channel = match (started.from, started.to) {
-            (Some(Source::Rank(from)), to) => {
-                if let Some(to) = to {
-                    // SAFETY: promised by the caller.
-                    unsafe { self.skip_sent_part(state, to) };
-                }
-                if started.tag < 0 {
-                    started.numbering = Numbering::AtCompletion;
-                    return;
-                }
-                Channel { partner: from, ..started_channel(started, Direction::Received) }
+        if let (Some(_), Some(to)) = (started.from, started.to) {
+            // SAFETY: promised by the caller.
+            unsafe { self.skip_sent_part(state, to) };
+        }
+        started.numbering = match started.numbered_by() {
+            NumberedBy::Start(channel) => {
+                self.next(state, channel).map_or(Numbering::None, Numbering::Number)
             }
-            (Some(Source::Any(_)), to) => {
-                if let Some(to) = to {
-                    // SAFETY: as above.
-                    unsafe { self.skip_sent_part(state, to) };
-                }
-                started.numbering = Numbering::AtCompletion;
-                return;
-            }
-            (None, Some(to)) => {
-                Channel { partner: to, ..started_channel(started, Direction::Sent) }
-            }
-            (None, None) => return,
+            NumberedBy::Arrival => Numbering::AtCompletion,
+            NumberedBy::Nothing => Numbering::None,
         };
-        let number = self.next(state, channel);
-        started.numbering = number.map_or(Numbering::None, Numbering::Number);
     }
 
     /// Numbers the sent message of a request that also receives. That message is not recorded.
@@ -142,7 +126,8 @@ impl Exchange<'_> {
                 self.next(state, channel)
             }
         };
-        if let Some(number) = number {
+        // A call that also completes a partitioned message may have waited for that one.
+        if let Some(number) = number.filter(|_| !state.requests.lists_partitioned()) {
             self.write(state, channel, number, started.posted);
         }
     }
@@ -167,15 +152,10 @@ impl Exchange<'_> {
     /// completion will not be seen.
     #[cold]
     pub(super) fn lose_number(&self, state: &mut State, started: &Started) {
-        let sent = started_channel(started, Direction::Sent);
-        let received = started_channel(started, Direction::Received);
-        match (started.from, started.to) {
-            (Some(Source::Rank(partner)), _) if started.tag >= 0 => {
-                state.channels.break_off(Channel { partner, ..received });
-            }
-            (Some(_), _) => state.channels.miss_receive(),
-            (None, Some(partner)) => state.channels.break_off(Channel { partner, ..sent }),
-            (None, None) => {}
+        match started.numbered_by() {
+            NumberedBy::Start(channel) => state.channels.break_off(channel),
+            NumberedBy::Arrival => state.channels.miss_receive(),
+            NumberedBy::Nothing => {}
         }
     }
 
