@@ -42,6 +42,8 @@ pub struct Longest {
     stride: u64,
     /// Number of times this rank entered the loop.
     pub executions: u64,
+    /// Whether `executions` is exact.
+    pub proves_executions: bool,
     /// Number of iterations that samples tell apart, over all executions.
     pub accepted: u64,
     /// Number of stretches too short to be iterations, over all executions.
@@ -67,8 +69,8 @@ impl Loops {
         let calls = calls_of_loops(profile);
         for it in &profile.loops {
             let Some(node) = places[it.node as usize] else { continue };
-            let calls = calls.get(&it.node).copied();
-            let mut totals = LoopTotals::of_rank(input, it, calls);
+            let mut totals = LoopTotals::of_rank(input, it, calls.get(&it.node).copied());
+            totals.longest.proves_executions = proves_executions(profile, &calls, it);
             totals.longest.renumber(|node| places[node as usize]);
             self.take(node, totals);
         }
@@ -165,6 +167,7 @@ impl LoopTotals {
                 begins: it.begins.clone(),
                 stride: it.stride,
                 executions: it.executions,
+                proves_executions: false,
                 accepted: it.accepted,
                 rejected: it.rejected,
                 calls,
@@ -212,6 +215,23 @@ const MIN_TOLD_APART: f64 = 0.9;
 pub fn proves(calls: u64, accepted: u64, rejected: u64) -> bool {
     let told_apart = accepted + rejected;
     told_apart <= calls && told_apart as f64 >= MIN_TOLD_APART * calls as f64
+}
+
+/// Returns whether a loop was entered as often as samples show. Samples do not tell two executions
+/// apart if the program does little between them. But an iteration of the loop around it enters the
+/// loop at most once, and a loop outside of all loops is entered once. `calls` are those of
+/// [`calls_of_loops`].
+fn proves_executions(
+    profile: &ProcessProfile,
+    calls: &BTreeMap<NodeId, u64>,
+    it: &LoopProfile,
+) -> bool {
+    let Some((outer, _)) = loop_of(&profile.tree, it.node) else { return it.executions == 1 };
+    let outer = profile.loops.iter().find(|other| other.node == outer);
+    let is_proof = |(outer, calls): (&LoopProfile, u64)| {
+        calls == it.executions && proves(calls, outer.accepted, outer.rejected)
+    };
+    outer.and_then(|outer| Some((outer, *calls.get(&outer.node)?))).is_some_and(is_proof)
 }
 
 /// Merges each pair of neighbouring steps and doubles the stride.
@@ -281,11 +301,11 @@ fn calls_of_loops(profile: &ProcessProfile) -> BTreeMap<NodeId, u64> {
     profile.loops.iter().filter_map(number).collect()
 }
 
-/// Returns the innermost loop around a call, and whether functions lie between loop and call;
-/// inlined functions are the loop's own code.
-fn loop_of(tree: &ContextTree, call: NodeId) -> Option<(NodeId, bool)> {
+/// Returns the innermost loop around a context, and whether functions lie between them; inlined
+/// functions are the loop's own code.
+fn loop_of(tree: &ContextTree, inside: NodeId) -> Option<(NodeId, bool)> {
     let mut through_functions = false;
-    let mut at = tree.nodes[call as usize].parent;
+    let mut at = tree.nodes[inside as usize].parent;
     while let Some(node) = at {
         let it = &tree.nodes[node as usize];
         match tree.frames[it.frame as usize].kind {

@@ -53,7 +53,8 @@ pub fn shown(totals: &Totals, places: &[Option<u32>], alignment: &Alignment) -> 
                 accepted,
                 rejected,
                 calls_seen,
-                exact: calls_seen.is_some_and(|calls| proves(calls, accepted, rejected)),
+                exact: longest.proves_executions
+                    && calls_seen.is_some_and(|calls| proves(calls, accepted, rejected)),
             },
             durations_s: steps.iter().map(Step::mean_s).collect(),
             first_iterations: first_iterations.to_string(),

@@ -95,7 +95,7 @@ pub struct Iterations {
     pub rejected: u64,
     /// Number of calls at one place of the loop's own code; `None` without wrapped calls there.
     pub calls_seen: Option<u64>,
-    /// Whether the number is exact.
+    /// Whether `calls_seen` is proven to be the number of iterations of one execution.
     pub exact: bool,
 }
 

@@ -4,7 +4,7 @@ use plimsoll_collector::profile::LoopProfile;
 
 use super::*;
 use crate::summary::Loop;
-use crate::synthetic_run::Contexts;
+use crate::synthetic_run::{Contexts, calling};
 
 /// 200 steps of 10 ms in a loop after 60 ms of setup, on four ranks. Only on rank 0 do samples
 /// distinguish iterations: `accepted` of them.
@@ -90,6 +90,46 @@ fn calls_in_functions_of_the_loop_prove_iterations() {
     let called = "main/loop/norm/MPI_Allreduce";
     assert_eq!([of(called, 190), of(called, 185)], [(Some(200), true), (None, false)]);
     assert_eq!(of("main/loop/loop_inside/MPI_Allreduce", 190), (None, false));
+}
+
+/// Samples do not tell executions apart between which the outer loop does little.
+#[test]
+fn iterations_of_an_inner_loop_are_exact_if_its_executions_are() {
+    const INNER: &str = "main/loop/loop_inside/MPI_Allreduce";
+    let of = |inner_executions: u64, outer_iterations: &[u64]| {
+        let mut subject = Subject::new(4);
+        for step in 0..200 {
+            let outer = (step % 10 == 0).then(|| calling("main/loop/MPI_Bcast", MS, 1, 0));
+            let work = doing("main/loop/loop_inside/solve", 10 * MS);
+            subject.step(INNER, |_| outer.into_iter().chain([work]).collect());
+        }
+        let mut inputs = subject.inputs();
+        let mut contexts = Contexts { tree: inputs[0].profile.tree.clone() };
+        let whole = LoopProfile { duration_ns: 2000 * MS, stride: 1, ..<_>::default() };
+        let inner = LoopProfile {
+            node: contexts.node("main/loop/loop_inside"),
+            executions: inner_executions,
+            accepted: 200,
+            ..whole.clone()
+        };
+        let outer_node = contexts.node("main/loop");
+        let outer = outer_iterations.iter().map(|accepted| LoopProfile {
+            node: outer_node,
+            executions: 1,
+            accepted: *accepted,
+            ..whole.clone()
+        });
+        inputs[0].profile.loops = outer.chain([inner]).collect();
+        let summary = diagnose_alone(inputs, &job()).unwrap();
+        let inner = summary.loops.iter().find(|it| path(&it.path) == "main/loop/loop_inside");
+        let iterations = inner.unwrap().iterations;
+        (iterations.calls_seen, iterations.exact)
+    };
+    assert_eq!(of(20, &[20]), (Some(10), true));
+    assert_eq!(of(1, &[20]), (Some(200), false));
+    assert_eq!(of(1, &[]), (Some(200), false));
+    // Calls do not prove the iterations of the outer loop.
+    assert_eq!(of(10, &[10]), (Some(20), false));
 }
 
 /// Iteration 1 of each five is not distinguished.
