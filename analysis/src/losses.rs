@@ -293,12 +293,12 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
         let mut causes = causes_of(ns);
         // Of several losses, the cause nearest in size is most likely a loss's own, if it is large
         // enough. The causes of a single loss stay in the order of their sizes.
-        let key = |cause: &Cause| {
+        causes.sort_by_cached_key(|cause| {
             let is_small = !alone && cause.ns < MIN_OWN_CAUSE_FRACTION * ns;
-            (likelihood(scope, symptom, cause), is_small)
-        };
-        let distance = |cause: &Cause| if alone { 0.0 } else { (cause.ns - ns).abs() };
-        causes.sort_by(|a, b| key(a).cmp(&key(b)).then(distance(a).total_cmp(&distance(b))));
+            let distance_ns = if alone { 0.0 } else { (cause.ns - ns).abs() };
+            // The bits of floats that are not negative are in the order of the floats.
+            (likelihood(scope, symptom, cause), is_small, distance_ns.to_bits())
+        });
         // Causes that add up to more than the loss even each other out in part.
         let evened_out = imbalance.evened_out(&causes);
         let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
