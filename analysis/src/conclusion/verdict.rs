@@ -158,9 +158,9 @@ pub(super) fn compared<'a>(
     Compared { phase: phases[0], ranks, among }
 }
 
-/// Returns the phases of a loss, its own one before those of first instances, and the number of
-/// ranks that its values are averaged over: the ranks of `group`, or all ranks in a group imbalance
-/// and if no group is named.
+/// Returns the phases of a loss, its own one before the others (those of first instances, or all
+/// phases if its calls are frequent), and the number of ranks that its values are averaged over:
+/// the ranks of `group`, or all ranks in a group imbalance and if no group is named.
 fn phases_of_group<'a>(
     conclusion: &'a Conclusion,
     finding: &Finding,
@@ -177,7 +177,11 @@ fn phases_of_group<'a>(
             (groups.map(|group| &group.phase).collect(), group.ranks.len())
         }
         None => {
-            let indices = [&finding.phase].into_iter().chain(firsts);
+            // Frequent calls are one loss over all phases, as in its advice.
+            let in_all = finding.kind == LossKind::FrequentCommunication;
+            let all = totals.sums.phases.keys().filter(|_| in_all);
+            let others = all.chain(firsts.filter(|_| !in_all)).filter(|it| **it != finding.phase);
+            let indices = [&finding.phase].into_iter().chain(others);
             let phases = indices.map(|index| &totals.sums.phases[index]);
             (phases.collect(), totals.job.ranks.len())
         }

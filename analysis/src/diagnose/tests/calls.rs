@@ -103,6 +103,22 @@ fn what_moves_as_fast_as_it_can_is_large_and_what_does_not_waits() {
 }
 
 #[test]
+fn the_calls_of_a_loss_in_several_phases_are_those_of_its_advice() {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    for step in 0..20 {
+        subject.step(["main/MPI_Barrier@1", "main/MPI_Barrier@2"][step % 2], |_| {
+            vec![doing("main/solve", 50 * MS), calling("main/loop/MPI_Test", 30 * MS, 1000, 0)]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::FrequentCommunication, 0.6));
+    assert!(loss.advice.contains("80,000 calls of MPI_Test"), "{}", loss.advice);
+    assert_eq!((loss.symptom.calls, rounded(loss.symptom.mean_s)), (80_000, 0.6));
+}
+
+#[test]
 fn ranks_that_wait_for_the_lock_of_a_window_hold_it_too_long() {
     for (calls, kind) in [(90, LossKind::FrequentCommunication), (1, LossKind::WaitForPartner)] {
         let summary = verdict(&beside_work(|_| {
