@@ -223,8 +223,12 @@ fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         call.filter(|call| call.time.max as f64 >= MIN_UNEVEN_FACTOR * call.time.mean(ranks));
     let time = match slowest {
         Some(_) if facts.waiting.is_empty() => format!("{mean} on each rank on average"),
-        Some(call) => {
-            let most = seconds(call.time.max as f64 / NS_PER_S);
+        Some(_) => {
+            let calls = phases(totals, facts.finding).filter_map(|phase| phase.wait(symptom));
+            let most_ns: u64 = calls.map(|call| call.time.max).sum();
+            // The slowest ranks of the phases may differ.
+            let most_ns = most_ns.min(totals.nodes[symptom as usize].inclusive.max);
+            let most = seconds(most_ns as f64 / NS_PER_S);
             format!("{mean} on each rank on average, {most} on {}", named(facts.waiting))
         }
         None => format!("{mean} on each rank"),
@@ -275,24 +279,32 @@ impl Calls {
             known.push(name);
             is_new
         });
-        // Frequent calls are one loss over all phases.
-        let in_all = finding.kind == LossKind::FrequentCommunication;
-        let phases = totals.sums.phases.iter();
-        let phases = phases.filter(|(index, _)| in_all || **index == finding.phase);
-        let ends =
-            |(_, phase): (_, &PhaseTotals)| phase.ends_in.is_some_and(|it| nodes.contains(&it));
+        let phases = phases(totals, finding);
+        let ends = |phase: &PhaseTotals| phase.ends_in.is_some_and(|it| nodes.contains(&it));
         let is_ending = phases.clone().any(ends);
-        let of_phase = phases.flat_map(|(_, phase)| nodes.iter().filter_map(|it| phase.wait(*it)));
+        let of_phase = phases.flat_map(|phase| nodes.iter().filter_map(|it| phase.wait(*it)));
         let (calls, moved, ns) = of_phase.fold((0, 0, 0), |(calls, moved, ns), call| {
             (calls + call.calls, moved + call.moved, ns + call.time.sum)
         });
         let measured_s = ns as f64 / NS_PER_S;
-        let lost_s = if in_all { finding.seconds } else { finding.own_s() };
-        let lost_s = lost_s * f64::from(totals.job.ranks.len());
+        let lost_s = finding.seconds * f64::from(totals.job.ranks.len());
         let lacks_waits = is_ending && lost_s < measured_s;
         let time_s = if lacks_waits { lost_s } else { measured_s };
         Self { names: listed(&names), calls, moved, time_s, lacks_waits }
     }
+}
+
+/// Returns the phases of a loss: frequent calls are one loss over all phases, and other losses
+/// include first instances, which are phases of their own.
+fn phases<'t>(
+    totals: &'t Totals,
+    finding: &Finding,
+) -> impl Iterator<Item = &'t PhaseTotals> + Clone {
+    let in_all = finding.kind == LossKind::FrequentCommunication;
+    let is_of_loss = move |index: &u64| {
+        in_all || *index == finding.phase || finding.first_instances.contains_key(index)
+    };
+    totals.sums.phases.iter().filter(move |it| is_of_loss(it.0)).map(|it| it.1)
 }
 
 /// Returns `a, b and c`; only the first few names of a long list.

@@ -103,6 +103,25 @@ fn what_moves_as_fast_as_it_can_is_large_and_what_does_not_waits() {
 }
 
 #[test]
+fn advice_counts_the_calls_of_the_first_iteration() {
+    const MIB: u64 = 1 << 20;
+    // The first iteration is a phase of its own, and moves ten times as many bytes.
+    let mut subject = Subject::new(4);
+    for step in 0..10 {
+        let size = if step == 0 { 10 } else { 1 };
+        subject.step(BARRIER, |_| {
+            let pass = calling("main/pass_on/MPI_Sendrecv", size * 20 * MS, 1, size * 20 * MIB);
+            vec![doing("main/solve", 100 * MS), pass]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, loss.symptom.calls), (LossKind::LargeMessage, 40));
+    let mean = ["38.0 MiB a call", "takes 38.0 ms"];
+    assert!(mean.iter().all(|it| loss.advice.replace(TIED, " ").contains(it)), "{}", loss.advice);
+}
+
+#[test]
 fn the_calls_of_a_loss_in_several_phases_are_those_of_its_advice() {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![]);
