@@ -478,24 +478,33 @@ fn name(totals: &Totals, node: NodeId) -> &str {
 
 /// Returns the name of a cause, followed by what says more than the name: the function of other
 /// threads, or the caller of a function with several callers and the call, or the function of a
-/// system library, that takes more than half of the time.
+/// system library, that takes more than half of the work.
 fn worker(totals: &Totals, cause: NodeId) -> String {
     if let Some(function) = awaited_threads::working_function(totals, cause) {
         let (cause, function) = (spoken(totals, cause), spoken(totals, function));
         return format!("{cause} (which waits for threads in {function})");
     }
     let contexts = &totals.tree.contexts;
-    let whole = totals.nodes[cause as usize].inclusive.sum;
+    // Calls in which ranks wait for each other are no work of the slow rank.
+    let phases = || totals.sums.phases.values();
+    let waits = |id: NodeId| {
+        phases().any(|phase| phase.ends_in == Some(id) || phase.waits.contains_key(&id))
+    };
+    let ids = || 0..contexts.nodes.len() as NodeId;
+    let sum_ns = |id: NodeId| totals.nodes[id as usize].inclusive.sum;
+    let is_inside = |id: &NodeId| contexts.outwards(*id).any(|outer| outer == cause);
+    let waited_ns: u128 = ids().filter(|id| waits(*id) && is_inside(id)).map(sum_ns).sum();
+    let whole_ns = sum_ns(cause).saturating_sub(waited_ns);
     let is_telling = |frame: &Frame| {
         let is_named = !frame.function.starts_with(&frame.module);
         frame.call.is_some() || is_system(frame) && !is_part(frame) && is_named
     };
-    let callees = (0..contexts.nodes.len() as NodeId).filter(|id| {
-        contexts.nodes[*id as usize].parent == Some(cause) && is_telling(contexts.frame_of(*id))
+    let callees = ids().filter(|id| {
+        let is_callee = contexts.nodes[*id as usize].parent == Some(cause);
+        is_callee && is_telling(contexts.frame_of(*id)) && !waits(*id)
     });
-    let longest = callees
-        .max_by_key(|id| totals.nodes[*id as usize].inclusive.sum)
-        .filter(|callee| totals.nodes[*callee as usize].inclusive.sum * 2 > whole);
+    let longest =
+        callees.max_by_key(|id| sum_ns(*id)).filter(|callee| sum_ns(*callee) * 2 > whole_ns);
     let remarks = [
         one_of_callers(totals, cause).map(|caller| format!("called by {}", name(totals, caller))),
         longest.map(|callee| format!("mostly in {}", name(totals, callee))),

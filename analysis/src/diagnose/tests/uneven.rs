@@ -57,6 +57,21 @@ fn the_function_of_a_library_that_takes_most_of_a_cause_is_named() {
 }
 
 #[test]
+fn a_call_in_which_the_other_ranks_wait_is_no_work_of_the_slow_one() {
+    let mut subject = ten_steps(4, |rank| match rank {
+        3 => vec![doing("main/update/usleep", 80 * MS)],
+        _ => vec![
+            doing("main/update/usleep", 5 * MS),
+            calling("main/update/MPI_Win_lock", 75 * MS, 1, 0),
+        ],
+    });
+    subject.step("main/MPI_Finalize", |_| vec![]);
+    let summary = verdict(&subject);
+    let uneven = summary.losses.iter().find(|loss| loss.kind == LossKind::LoadImbalance).unwrap();
+    assert!(uneven.advice.starts_with("update (mostly in usleep) takes"), "{}", uneven.advice);
+}
+
+#[test]
 fn a_function_with_several_callers_is_named_with_the_one_that_is_slow_in_it() {
     let cases = [
         ("main/setup/relax/dot", "dot (called by assemble) takes"),
