@@ -93,8 +93,8 @@ fn waiters(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 
 fn frequent(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let advice = frequent_calls(totals, facts);
-    // The loss that would remain with a core for each rank is unknown.
-    match totals.job.crowding() > 1.0 {
+    // The loss that would remain with a core for each rank is unknown. A file is no partner.
+    match totals.job.crowding() > 1.0 && !is_io(name(totals, facts.finding.symptom)) {
         true => format!(
             "{advice} But ranks share cores here, and a partner without a core sends late: first \
              measure with a core for each rank."
@@ -108,10 +108,11 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let each = seconds(it.time_s / it.calls.max(1) as f64);
     let waiting = if it.lacks_waits { " without the waiting for uneven work" } else { "" };
     let often = format!(
-        "{} makes {} calls of {} in all ranks, {each} each{waiting}",
+        "{} makes {} calls of {} {}, {each} each{waiting}",
         place(totals, facts.finding),
         count(it.calls),
         it.names,
+        on_ranks(totals, facts),
     );
     let symptom = name(totals, facts.finding.symptom);
     if is_one_of(symptom, &POLLS) {
@@ -128,7 +129,7 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
             "{often}. Create the communicator once, before the loop, and use it in each iteration."
         );
     }
-    if !symptom.contains("MPI_") || symptom.contains("MPI_File") {
+    if is_io(symptom) {
         return format!(
             "{often}. Read or write larger pieces: collect them in memory, and hand \
              many over at once."
@@ -138,6 +139,25 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         "{often}: there is little work between them. Call less often: do more in each iteration, \
          and send what belongs together in one message."
     )
+}
+
+/// Returns whether a frequent call is one on files.
+fn is_io(call: &str) -> bool {
+    !call.contains("MPI_") || call.contains("MPI_File")
+}
+
+/// Returns which ranks make the calls in which a loss shows: `in all ranks`, `on rank 0`; `in
+/// total` if some ranks make none.
+fn on_ranks(totals: &Totals, facts: &AdviceInput<'_>) -> String {
+    let nodes = [&facts.finding.symptom].into_iter().chain(&facts.finding.also_in);
+    let callers = nodes.map(|node| totals.nodes[*node as usize].inclusive.ranks).max();
+    // Several contexts may lie on different ranks.
+    let is_alone = facts.finding.also_in.is_empty() && facts.waiting.len() == 1;
+    match callers {
+        Some(1) if is_alone => format!("on {}", named(facts.waiting)),
+        Some(some) if some < totals.job.ranks.len() => "in total".to_owned(),
+        _ => "in all ranks".to_owned(),
+    }
 }
 
 /// Calls that look whether something has come.

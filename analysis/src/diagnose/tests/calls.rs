@@ -186,6 +186,25 @@ fn files_are_a_loss_where_all_ranks_have_them() {
 }
 
 #[test]
+fn frequent_file_calls_of_one_rank_are_counted_over_all_phases() {
+    let mut subject = Subject::new(3);
+    subject.cores = vec![0];
+    for _ in 0..11 {
+        subject.step(BARRIER, |rank| {
+            let calls = calling("main/log/loop/MPI_File_sync", 300 * MS, 100, 0);
+            let work = doing("main/solve", 10 * MS);
+            if rank == 0 { vec![work, calls] } else { vec![work] }
+        });
+    }
+    let summary = verdict(&subject);
+    let of_calls = |loss: &&Loss| loss.kind == LossKind::FrequentCommunication;
+    let loss = summary.losses.iter().find(of_calls).unwrap();
+    assert_eq!(loss.symptom.calls, 1100, "{}", loss.advice);
+    assert!(loss.advice.contains("1,100 calls of MPI_File_sync on rank 0,"), "{}", loss.advice);
+    assert!(!loss.advice.contains("share cores"), "{}", loss.advice);
+}
+
+#[test]
 fn advice_on_files_has_the_mean_time_and_names_the_slow_rank() {
     const MIB: u64 = 1 << 20;
     let advice = |call: &'static str, ms: [u64; 4]| {
