@@ -192,6 +192,10 @@ const LOCKED_WINDOW: &str = "a rank waits there while another one holds the wind
     for its own accesses. Hold the lock for less, share it (MPI_LOCK_SHARED), update by single \
     operations (MPI_Accumulate, MPI_Fetch_and_op), or divide the window.";
 
+/// Minimum excess of the slowest rank's work in a phase over the mean, as a fraction of the wait
+/// for partners, at which more even work might shorten the wait.
+const MIN_UNEVEN_WORK_FRACTION: f64 = 0.25;
+
 fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     if locks_window(name(totals, facts.finding.symptom)) {
@@ -201,10 +205,15 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let meanwhile = facts.finding.causes.first().map_or_else(String::new, |cause| {
         format!(" that are still in {}", worker(totals, cause.node))
     });
+    let phase = totals.sums.phases.get(&facts.finding.phase);
+    let excess_s = phase.map_or(0.0, |it| it.work.imbalance(totals.job.ranks.len()) / NS_PER_S);
+    let in_turn = match excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s() {
+        true => " More even work would not help: the ranks work after each other.",
+        false => "",
+    };
     format!(
-        "In {}, {} for partners{meanwhile}. More even work would not help: the ranks work after \
-         each other. Let a rank begin with what it has (smaller blocks, another order), or receive \
-         by nonblocking calls and work meanwhile.",
+        "In {}, {} for partners{meanwhile}.{in_turn} Let a rank begin with what it has (smaller \
+         blocks, another order), or receive by nonblocking calls and work meanwhile.",
         it.names,
         ranks(facts.waiting, "waits", "wait"),
     )

@@ -75,6 +75,20 @@ fn a_front_that_passes_through_the_ranks_is_waiting_for_partners() {
 }
 
 #[test]
+fn more_even_work_is_said_not_to_help_only_where_it_does_not() {
+    for (last_ms, helps) in [(50, false), (150, true)] {
+        let summary = verdict(&ten_steps(4, |rank| {
+            let work_ms = if rank == 3 { last_ms } else { 50 };
+            let before = u64::from(rank) * 50 * MS;
+            vec![doing("main/sweep/MPI_Recv", before), doing("main/sweep/block", work_ms * MS)]
+        }));
+        let mut losses = summary.losses.iter();
+        let loss = losses.find(|loss| loss.kind == LossKind::WaitForPartner).unwrap();
+        assert_ne!(loss.advice.contains("even work would not help"), helps, "{}", loss.advice);
+    }
+}
+
+#[test]
 fn what_moves_as_fast_as_it_can_is_large_and_what_does_not_waits() {
     const MIB: u64 = 1 << 20;
     let summary =
