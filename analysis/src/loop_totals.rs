@@ -31,7 +31,7 @@ pub struct LoopTotals {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Longest {
     /// Mean duration of one execution, in nanoseconds.
-    mean_ns: u64,
+    pub mean_ns: u64,
     /// Lowest of the ranks with this mean duration.
     pub rank: u32,
     /// Begin of this rank's run.

@@ -304,6 +304,7 @@ fn representative_iterations_are_lanes_of_their_own() {
         ranks: "0-1".into(),
         executions: 1,
         mean_duration_s: 100.0,
+        longest_s: None,
         fraction: 0.9,
         iterations: Iterations { accepted: 100, rejected: 0, calls_seen: None, exact: false },
         durations_s: Vec::new(),

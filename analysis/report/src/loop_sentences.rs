@@ -21,17 +21,21 @@ pub fn hottest(summary: &Summary) -> Vec<String> {
 
 fn sentence(it: &Loop) -> String {
     let iterations = &it.iterations;
-    // Rejected iterations are too short to be described, but were distinguished.
-    let told_apart = iterations.accepted + iterations.rejected;
-    let proven = iterations.calls_seen.filter(|_| iterations.exact);
-    let all = proven.unwrap_or(told_apart).max(1);
-    let number = counted(all, "iteration");
-    // Samples alone give a lower bound.
-    let number = if iterations.exact { number } else { format!("at least {number}") };
-    let each_s = it.mean_duration_s / all as f64;
+    // Samples alone give a lower bound. Rejected stretches may be no iterations.
+    let (all, [least, most]) = match iterations.exact {
+        true => {
+            let told_apart = iterations.accepted + iterations.rejected;
+            (iterations.calls_seen.unwrap_or(told_apart), ["", ""])
+        }
+        false => (iterations.accepted, ["at least ", "at most "]),
+    };
+    let all = all.max(1);
+    // Iterations are counted on the rank with the longest executions.
+    let each_s = it.longest_s.unwrap_or(it.mean_duration_s) / all as f64;
     let mut sentence = format!(
-        "{}: {number}, {} each on average ({} of the run)",
+        "{}: {least}{}, {most}{} each on average ({} of the run)",
         end_of(&it.path),
+        counted(all, "iteration"),
         seconds(each_s),
         percent(it.fraction)
     );
@@ -199,6 +203,7 @@ mod tests {
             ranks: "0-3".into(),
             executions: 4,
             mean_duration_s: 2.0,
+            longest_s: None,
             fraction: 0.97,
             iterations: Iterations {
                 accepted: 198,
@@ -215,7 +220,12 @@ mod tests {
         };
         let plain = |it: &Loop| sentence(it).replace('\u{a0}', " ");
         assert!(plain(&it).contains(": 200 iterations, 10.0 ms each"), "{}", plain(&it));
+        // Other ranks run fewer iterations than the one on which they are counted.
+        it.longest_s = Some(4.0);
+        assert!(plain(&it).contains(": 200 iterations, 20.0 ms each on average"), "{}", plain(&it));
+        // A rejected stretch is not certain to be an iteration.
         it.iterations.exact = false;
-        assert!(plain(&it).contains(": at least 199 iterations"), "{}", plain(&it));
+        let bounds = ": at least 198 iterations, at most 20.2 ms each on average";
+        assert!(plain(&it).contains(bounds), "{}", plain(&it));
     }
 }

@@ -48,6 +48,7 @@ pub fn shown(totals: &Totals, places: &[Option<u32>], alignment: &Alignment) -> 
             ranks: it.ranks.to_string(),
             executions: it.executions,
             mean_duration_s: mean_ns / NS_PER_S,
+            longest_s: Some(longest.mean_ns as f64 / NS_PER_S),
             fraction: if elapsed_ns > 0 { whole_ns / elapsed_ns as f64 } else { 0.0 },
             iterations: Iterations {
                 accepted,

@@ -59,6 +59,9 @@ pub struct Loop {
     pub executions: u64,
     /// Mean duration of an execution.
     pub mean_duration_s: f64,
+    /// Mean duration of an execution on `rank`, in seconds; `None` in files of earlier versions.
+    #[serde(default)]
+    pub longest_s: Option<f64>,
     /// Fraction of the elapsed time.
     pub fraction: f64,
     /// Number of iterations.

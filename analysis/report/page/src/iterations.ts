@@ -63,12 +63,12 @@ export function numbersFrom(loop: Loop, first: number): string {
 }
 
 /**
- * Iterations of an execution: the calls of the loop's region where they are proven, else all that
- * were told apart; the rejected ones are too short to be described.
+ * Iterations of an execution: the calls of the loop's region where they are proven, else a lower
+ * bound; rejected stretches may be no iterations.
  */
 export function iterationsOf({ iterations }: Loop): number {
   const { accepted, rejected, calls_seen, exact } = iterations;
-  return Math.max(exact && calls_seen !== null ? calls_seen : accepted + rejected, 1);
+  return Math.max(exact ? calls_seen ?? accepted + rejected : accepted, 1);
 }
 
 /** Executions of the loop on each of its ranks, on average. */

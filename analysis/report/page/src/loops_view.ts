@@ -31,10 +31,12 @@ function one(job: Job, at: number): Child[] {
   const loop = job.summary.loops[at]!;
   const { durations_s, iterations, clusters, mean_duration_s } = loop;
   const number = iterationsOf(loop);
-  const bound = iterations.exact ? "" : "at least ";
+  const [least, most] = iterations.exact ? ["", ""] : ["at least ", "at most "];
+  // Iterations are counted on the rank with the longest executions.
+  const each = (loop.longest_s ?? mean_duration_s) / number;
   const parts: Child[] = [
-    h("p", {}, `${capital(endOf(loop.path))}: ${bound}${counted(number, "iteration")}` +
-      executed(loop) + `, ${seconds(mean_duration_s / number)} each on average` +
+    h("p", {}, `${capital(endOf(loop.path))}: ${least}${counted(number, "iteration")}` +
+      executed(loop) + `, ${most}${seconds(each)} each on average` +
       `, ${percent(loop.fraction)} of the run, on ${ranks(loop.ranks, job.summary.run.ranks)}.`),
     h("p", { class: "links" },
       h("a", { href: job.link({ view: "contexts", node: loop.node }) }, "Its call path"),

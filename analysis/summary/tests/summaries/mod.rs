@@ -576,6 +576,7 @@ pub fn maximal() -> Summary {
         ranks: "0-15".into(),
         executions: 1,
         mean_duration_s: 120.0,
+        longest_s: Some(120.0),
         fraction: 0.99,
         iterations: Iterations { accepted: 1500, rejected: 2, calls_seen: Some(1500), exact: true },
         durations_s: vec![0.08; 200],
