@@ -44,6 +44,12 @@ fn the_page_shows_the_summary_and_leads_through_it() {
 }
 
 #[test]
+fn the_numbers_of_the_page_are_those_of_the_text() {
+    tools();
+    succeeds("node", &["--test", "--test-reporter=spec", "test/numbers.test.mjs"]);
+}
+
+#[test]
 fn the_timeline_of_the_page_shows_threads() {
     tools();
     succeeds("node", &["--test", "--test-reporter=spec", "test/threads.test.mjs"]);

@@ -3,11 +3,11 @@
 import type { Contexts } from "./contexts";
 import { contextDetails } from "./context_details";
 import { h, nearestIndex } from "./dom";
-import { type Entry, type Mode, entries, sorted } from "./entries";
+import { type Entry, type Mode, entries, sorted, valueOf } from "./entries";
 import { count, counted, frameName, percent, place as sourcePlace } from "./format";
 import { Icicle } from "./icicle";
 import type { Job } from "./job";
-import { METRICS, type Metric, metric, shown, total } from "./metrics";
+import { METRICS, type Metric, metric, shown } from "./metrics";
 import type { Frame } from "./summary";
 import { ROW_HEIGHT, VirtualRows } from "./virtual_rows";
 
@@ -293,7 +293,7 @@ class ContextsView {
   }
 
   private cell(entry: Entry, metric: Metric): HTMLElement {
-    const value = total(this.contexts, metric, entry.nodes);
+    const value = valueOf(this.contexts, metric, entry);
     const cell = h("span", { class: "number", role: "gridcell", "data-column": metric.id },
       shown(this.contexts, metric, value, entry.nodes));
     const elapsed = this.job.summary.run.elapsed_s;

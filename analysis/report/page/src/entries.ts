@@ -14,6 +14,8 @@ export interface Entry {
   nodes: ArrayLike<number>;
   /** The context that the row stands for, where there is only one. */
   node: number;
+  /** Whether the row sums up contexts of one frame; a row of the tree shows its only context. */
+  sums: boolean;
   readonly expandable: boolean;
   children: () => Entry[];
 }
@@ -37,6 +39,7 @@ function contextEntry(contexts: Contexts, node: number): Entry {
     frame: contexts.frameIndex(node),
     nodes: [node],
     node,
+    sums: false,
     expandable: below.length > 0,
     children: () => Array.from(below, (child) => contextEntry(contexts, child)),
   };
@@ -79,7 +82,7 @@ function flatEntry(contexts: Contexts, key: string, frame: number, nodes: number
     return found;
   };
   return {
-    key, frame, nodes, node: nodes[0]!,
+    key, frame, nodes, node: nodes[0]!, sums: true,
     get expandable() {
       return nodes.some((node) => contexts.below(node).some((child) => isPart(contexts, child)));
     },
@@ -88,6 +91,7 @@ function flatEntry(contexts: Contexts, key: string, frame: number, nodes: number
       frame: part,
       nodes: at,
       node: at[0]!,
+      sums: true,
       expandable: false,
       children: () => [],
     })),
@@ -106,7 +110,7 @@ function callerEntry(
   at: number[],
 ): Entry {
   return {
-    key, frame, nodes, node: at[0]!,
+    key, frame, nodes, node: at[0]!, sums: true,
     get expandable() {
       return at.some((node) => contexts.parent(node) !== null);
     },
@@ -128,6 +132,13 @@ function callerEntry(
   };
 }
 
+/** The value of a metric in a row; `null` where that is not known. */
+export function valueOf(contexts: Contexts, metric: Metric, entry: Entry): number | null {
+  if (entry.sums) return total(contexts, metric, entry.nodes);
+  const value = contexts.column(metric.column)[entry.node]!;
+  return Number.isNaN(value) ? null : value;
+}
+
 /** Sorts rows by a metric; unknown values come last, and equal ones keep their order. */
 export function sorted(
   contexts: Contexts,
@@ -141,13 +152,7 @@ export function sorted(
     const name = (entry: Entry) => contexts.frames[entry.frame]?.function ?? "";
     return [...rows].sort((a, b) => sign * name(a).localeCompare(name(b)));
   }
-  const numbers = contexts.column(metric.column);
-  const value = ({ nodes }: Entry): number | null => {
-    if (nodes.length > 1) return total(contexts, metric, nodes);
-    const number = numbers[nodes[0]!]!;
-    return Number.isNaN(number) ? null : number;
-  };
-  const valued = rows.map((entry) => ({ entry, value: value(entry) }));
+  const valued = rows.map((entry) => ({ entry, value: valueOf(contexts, metric, entry) }));
   valued.sort((a, b) => {
     if (a.value === null || b.value === null) {
       return Number(a.value === null) - Number(b.value === null);

@@ -1,0 +1,34 @@
+// Numbers and sentences of the page that need no browser.
+import assert from "node:assert/strict";
+import { dirname, join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import * as esbuild from "esbuild";
+
+const sources = join(dirname(fileURLToPath(import.meta.url)), "../src");
+
+/** A module of the page's sources. */
+async function source(file) {
+  const { outputFiles } = await esbuild.build({
+    entryPoints: [join(sources, file)], bundle: true, write: false, format: "esm",
+  });
+  const text = Buffer.from(outputFiles[0].contents).toString("base64");
+  return import(`data:text/javascript;base64,${text}`);
+}
+
+const { entries, valueOf } = await source("entries.ts");
+const { metric } = await source("metrics.ts");
+
+/** A function that calls itself, in 3 of its 5 s. */
+const recursive = {
+  length: 2, roots: [0], outermost: [1, 0], frames: [{ kind: "function", function: "visit" }],
+  frame: () => recursive.frames[0], frameIndex: () => 0, parent: (node) => (node ? 0 : null),
+  below: (node) => (node ? [] : [1]), column: () => [5, 3],
+};
+
+test("a recursive call has its time among call paths, and counts once among functions", () => {
+  const value = (entry) => valueOf(recursive, metric("inclusive"), entry);
+  const [outer] = entries(recursive, "tree");
+  assert.deepEqual([outer, ...outer.children()].map(value), [5, 3]);
+  assert.deepEqual(entries(recursive, "flat").map(value), [5]);
+});
