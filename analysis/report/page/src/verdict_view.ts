@@ -135,14 +135,23 @@ function efficiency(summary: Summary): Child[] {
   ];
 }
 
-/** What a user checks before believing a verdict. */
-function quality(job: Job): Child[] {
-  const { run, collection } = job.summary;
-  const records = collection.samples + collection.lost;
+/** The cost of the measurement, as in the text report. */
+export function cost({ run, collection }: Summary): string {
   const cpu = collection.sampling_cpu_s + collection.collector_cpu_s;
+  const available = run.elapsed_s * Math.max(run.ranks, 1);
+  if (!(available > 0)) return seconds(cpu);
   // The collector of a run that was killed, or still runs, has not said what it took.
   const isWhole = collection.collector_cpu_s > 0;
-  const whole = run.elapsed_s * Math.max(run.threads, run.ranks, 1);
+  const collecting = isWhole ? `${seconds(collection.collector_cpu_s)} collecting`
+    : "collecting unknown";
+  return `${isWhole ? "" : "at least "}${percent(cpu / available)} of CPU time ` +
+    `(${seconds(collection.sampling_cpu_s)} sampling, ${collecting})`;
+}
+
+/** Reasons for not believing a verdict, as sentences. */
+export function doubtsOf(summary: Summary): string[] {
+  const { run, collection, losses } = summary;
+  const records = collection.samples + collection.lost;
   const doubts: string[] = [];
   const perRank = collection.samples / Math.max(run.ranks, 1);
   if (perRank < 25 && collection.mpi_calls === 0) {
@@ -162,10 +171,17 @@ function quality(job: Job): Child[] {
     doubts.push(`${counted(collection.unsampled_threads ?? 0, "thread")} could not be sampled.`);
   }
   if (!run.complete) doubts.push("The run did not end regularly.");
-  if (job.summary.losses.some((loss) => loss.kind === "oversubscription")) {
+  if (losses.some((loss) => loss.kind === "oversubscription")) {
     doubts.push("There were more busy threads than cores: how long ranks wait for each other is " +
       "not the program's own.");
   }
+  return doubts;
+}
+
+/** What a user checks before believing a verdict. */
+function quality(job: Job): Child[] {
+  const { run, collection } = job.summary;
+  const doubts = doubtsOf(job.summary);
   return [
     h("p", { class: doubts.length > 0 ? "doubt" : "trust" },
       doubts.length > 0 ? doubts.join(" ") : "Yes: nothing was lost that matters."),
@@ -177,11 +193,7 @@ function quality(job: Job): Child[] {
         count(collection.truncated))],
       ["MPI calls", h("span", { "data-key": "collection.mpi_calls" },
         count(collection.mpi_calls))],
-      ["Cost", whole > 0
-        ? `${isWhole ? "" : "at least "}${percent(cpu / whole)} of CPU time ` +
-          `(${seconds(collection.sampling_cpu_s)} sampling, ` +
-          `${isWhole ? `${seconds(collection.collector_cpu_s)} collecting` : "collecting unknown"})`
-        : seconds(cpu)],
+      ["Cost", cost(job.summary)],
       ["Analysis at the end", seconds(collection.finalize_s)],
       ["Memory per rank", bytes(collection.memory_bytes)],
     ]),

@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
+import { summary as invented } from "./generated.mjs";
 
 const sources = join(dirname(fileURLToPath(import.meta.url)), "../src");
 
@@ -18,6 +19,7 @@ async function source(file) {
 
 const { entries, valueOf } = await source("entries.ts");
 const { metric } = await source("metrics.ts");
+const { cost } = await source("verdict_view.ts");
 
 /** A function that calls itself, in 3 of its 5 s. */
 const recursive = {
@@ -31,4 +33,13 @@ test("a recursive call has its time among call paths, and counts once among func
   const [outer] = entries(recursive, "tree");
   assert.deepEqual([outer, ...outer.children()].map(value), [5, 3]);
   assert.deepEqual(entries(recursive, "flat").map(value), [5]);
+});
+
+const small = () => invented({ ranks: 4, contexts: 50 });
+
+test("the cost is a part of the time of the ranks, as in the text", () => {
+  const summary = small();
+  Object.assign(summary.run, { elapsed_s: 10, ranks: 4, threads: 64 });
+  Object.assign(summary.collection, { sampling_cpu_s: 3, collector_cpu_s: 1 });
+  assert.match(cost(summary), /^10.% of CPU time/);
 });
