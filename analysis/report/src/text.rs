@@ -444,13 +444,10 @@ fn measured(summary: &Summary) -> String {
         sentence.push_str(&format!("; {} for the analysis at the end", seconds(finalize_s)));
     }
     if collection.truncated > 0 {
-        // Those of calls are included, and more calls than samples may be truncated.
-        let truncated = if collection.truncated <= collection.samples {
-            percent(collection.truncated as f64 / collection.samples as f64)
-        } else {
-            count(collection.truncated)
-        };
-        sentence.push_str(&format!("; {truncated} of the call paths are truncated"));
+        // Call paths of calls are included; the number of all call paths is not known.
+        let paths = counted(collection.truncated, "call path");
+        let verb = if collection.truncated == 1 { "is" } else { "are" };
+        sentence.push_str(&format!("; {paths} {verb} truncated"));
         if let Some(reason) = collection.truncated_by.main_reason() {
             sentence.push_str(&format!(", most of them {reason}"));
         }

@@ -6,6 +6,7 @@ mod summaries;
 use std::path::Path;
 
 use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
+use plimsoll_summary::phrase::count;
 use plimsoll_summary::{
     Bicluster, Cause, Estimate, LossKind, RankGroup, Summary, WaitsFor, WorkDifferenceKind,
 };
@@ -125,6 +126,19 @@ fn partners_with_a_tiny_share_of_the_waiting_are_not_named() {
     let text = text(&summary);
     assert!(text.contains("wait for rank 12 (99 %)"), "{text}");
     assert!(!text.contains("(0.8 %)"), "{text}");
+}
+
+#[test]
+fn truncated_call_paths_are_counted() {
+    let mut summary = summaries::balanced();
+    summary.collection.truncated = summary.collection.samples * 5;
+    let found = text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
+    let number = count(summary.collection.truncated);
+    assert!(found.contains(&format!("; {number} call paths are truncated")), "{found}");
+    // More call paths than those of samples are recorded, by calls.
+    summary.collection.truncated = 1;
+    let found = text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(found.contains("; 1 call path is truncated"), "{found}");
 }
 
 #[test]

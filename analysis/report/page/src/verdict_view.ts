@@ -161,8 +161,10 @@ export function doubtsOf(summary: Summary): string[] {
     doubts.push(`${percent(collection.lost / records)} of the records were lost.`);
   }
   if (collection.truncated > collection.samples / 20) {
-    const part = percent(collection.truncated / collection.samples);
-    doubts.push(`${part} of the samples lack their outer frames: their callers are not known.`);
+    // Call paths of calls are included; the number of all call paths is not known.
+    const [paths, lack] = [counted(collection.truncated, "call path"),
+      collection.truncated === 1 ? "lacks its" : "lack their"];
+    doubts.push(`${paths} ${lack} outer frames: the callers are not known.`);
   }
   if (collection.marks.off_reason) {
     doubts.push(`Calls were not told apart by marks: ${collection.marks.off_reason}.`);

@@ -19,7 +19,7 @@ async function source(file) {
 
 const { entries, valueOf } = await source("entries.ts");
 const { metric } = await source("metrics.ts");
-const { cost } = await source("verdict_view.ts");
+const { cost, doubtsOf } = await source("verdict_view.ts");
 
 /** A function that calls itself, in 3 of its 5 s. */
 const recursive = {
@@ -42,4 +42,12 @@ test("the cost is a part of the time of the ranks, as in the text", () => {
   Object.assign(summary.run, { elapsed_s: 10, ranks: 4, threads: 64 });
   Object.assign(summary.collection, { sampling_cpu_s: 3, collector_cpu_s: 1 });
   assert.match(cost(summary), /^10.% of CPU time/);
+});
+
+test("truncated call paths are counted, since those of calls are among them", () => {
+  const summary = small();
+  Object.assign(summary.collection, { samples: 100, truncated: 492 });
+  const doubts = doubtsOf(summary).join(" ");
+  assert.match(doubts, /492.call paths lack their outer frames/);
+  assert.doesNotMatch(doubts, /492.%/);
 });
