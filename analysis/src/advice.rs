@@ -435,11 +435,16 @@ pub fn named(set: &RankSet) -> String {
 }
 
 fn crowded(totals: &Totals, facts: &AdviceInput<'_>) -> String {
-    let wait = format!(
-        "They waited {:.3} s each for a core, most of it in {}.",
-        facts.finding.seconds,
-        spoken(totals, facts.finding.symptom),
-    );
+    let symptom = facts.finding.symptom;
+    let delayed =
+        totals.sums.phases.get(&facts.finding.phase).and_then(|it| it.nodes.get(&symptom));
+    let part_s = delayed.map_or(0.0, |it| it.run_delay.mean(totals.job.ranks.len()) / NS_PER_S);
+    let place = spoken(totals, symptom);
+    let part = match 2.0 * part_s > facts.finding.seconds {
+        true => format!("most of it in {place}"),
+        false => format!("the largest part in {place} ({})", seconds(part_s)),
+    };
+    let wait = format!("They waited {:.3} s each for a core, {part}.", facts.finding.seconds);
     let elapsed_ns = totals.job.elapsed_ns;
     let load = |host: &Host| host.load(elapsed_ns).unwrap_or(0.0);
     let crowded = totals.job.hosts.iter().filter(|(_, host)| load(host) > 1.0);

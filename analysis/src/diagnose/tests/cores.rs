@@ -114,6 +114,21 @@ fn waiting_for_a_core_with_cores_enough_counts_when_it_is_much() {
 }
 
 #[test]
+fn advice_names_the_part_of_the_waiting_in_one_context() {
+    for (others_ms, words) in [(10, "most of it in relax"), (30, "the largest part in relax (")] {
+        let mut subject = Subject::new(2);
+        subject.step(BARRIER, |_| {
+            let others = ["main/assemble", "main/prepare"];
+            let others = others.map(|path| delayed(path, 100 * MS, others_ms * MS));
+            [&[delayed("main/relax", 100 * MS, 40 * MS)], &others[..]].concat()
+        });
+        let summary = verdict(&subject);
+        let advice = &only_loss(&summary).advice;
+        assert!(advice.contains(words), "{advice}");
+    }
+}
+
+#[test]
 fn cores_that_are_not_known_are_not_exceeded() {
     let mut subject = Subject::new(2);
     subject.cores = Vec::new();
