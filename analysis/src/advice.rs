@@ -84,9 +84,12 @@ fn waiters(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         let verb = plural(facts.slow.len(), "waits itself", "wait themselves");
         return format!("and {verb} in {symptom} at other times");
     }
+    // At other times, a slow rank may wait as well.
+    let others: RankSet = facts.waiting.iter().filter(|it| !facts.slow.contains(*it)).collect();
+    let waiting = if others.is_empty() { facts.waiting } else { &others };
     format!(
         "and {} for {} in {symptom}",
-        ranks(facts.waiting, "waits", "wait"),
+        ranks(waiting, "waits", "wait"),
         plural(facts.slow.len(), "it", "them"),
     )
 }

@@ -81,7 +81,8 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
         }
         LossKind::LargeMessage | LossKind::LargeIo => format!("{} ({mean} per rank)", calls(loss)),
         LossKind::WaitForPartner => {
-            format!("{place}, where {waiting} for their partners ({mean} per rank)")
+            let their = if rank_count(list) == 1 { "its" } else { "their" };
+            format!("{place}, where {waiting} for {their} partners ({mean} per rank)")
         }
         LossKind::LockContention => {
             format!("{place}, where threads of {waiters} wait for a lock ({mean} per rank)")
@@ -109,7 +110,10 @@ pub fn waited_for(summary: &Summary, loss: &Loss) -> Option<String> {
     const NAMED: usize = 3;
     const MIN_SHARE: f64 = 0.01;
     let of = summary.run.ranks;
-    let partners = loss.waits_for.iter().filter(|it| it.share >= MIN_SHARE);
+    // Other ranks, with shorter waits, may have waited for the only one that is named.
+    let is_itself = |list: &str| rank_count(list) == 1 && *list == loss.waiting_ranks;
+    let partners =
+        loss.waits_for.iter().filter(|it| it.share >= MIN_SHARE && !is_itself(&it.ranks));
     let named: Vec<String> = partners
         .clone()
         .take(NAMED)

@@ -129,6 +129,23 @@ fn partners_with_a_tiny_share_of_the_waiting_are_not_named() {
 }
 
 #[test]
+fn a_single_waiting_rank_waits_for_its_partners_and_not_for_itself() {
+    let mut summary = summaries::imbalance();
+    let loss = &mut summary.losses[0];
+    let partner = |ranks: &str, share| WaitsFor { ranks: ranks.into(), share, seconds: share };
+    (loss.kind, loss.waiting_ranks) = (LossKind::WaitForPartner, "1".into());
+    loss.waits_for = vec![partner("0", 0.64), partner("1", 0.36)];
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let found = words(&text(&summary));
+    assert!(found.contains("where rank 1 waits for its partners ("), "{found}");
+    assert!(found.contains("rank 1 waits for rank 0 (64 %)"), "{found}");
+    assert!(!found.contains("rank 1 (36 %)"), "{found}");
+    summary.losses[0].waiting_ranks = "0-1".into();
+    let found = words(&text(&summary));
+    assert!(found.contains("ranks 0-1 wait for rank 0 (64 %), rank 1 (36 %)"), "{found}");
+}
+
+#[test]
 fn truncated_call_paths_are_counted() {
     let mut summary = summaries::balanced();
     summary.collection.truncated = summary.collection.samples * 5;

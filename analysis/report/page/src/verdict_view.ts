@@ -239,9 +239,9 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
           return [`${percent(share)} of the waiting`, path(job, frames, node, index)];
         })),
       ],
-      loss.waits_for && loss.waits_for.length > 0 && [
+      partners(loss).length > 0 && [
         h("dt", {}, "Waits for"),
-        h("dd", {}, loss.waits_for.map(({ ranks: list, share }) => {
+        h("dd", {}, partners(loss).map(({ ranks: list, share }) => {
           return `${ranks(list, of)} (${percent(share)})`;
         }).join(", "), loss.pattern ? `: ${words(loss.pattern)}` : ""),
       ],
@@ -267,6 +267,12 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
         h("a", { href: job.link({ view: "loops", loss: index }) }, "Iterations: loops"),
     ),
   );
+}
+
+/** The ranks that are waited for: without the only waiting rank, which does not wait for itself. */
+export function partners({ waits_for, waiting_ranks }: Loss): NonNullable<Loss["waits_for"]> {
+  const isItself = (list: string) => /^\d+$/.test(list) && list === waiting_ranks;
+  return (waits_for ?? []).filter((it) => !isItself(it.ranks));
 }
 
 function when({ when }: Loss): string {

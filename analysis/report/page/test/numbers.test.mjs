@@ -19,7 +19,7 @@ async function source(file) {
 
 const { entries, valueOf } = await source("entries.ts");
 const { metric } = await source("metrics.ts");
-const { cost, doubtsOf } = await source("verdict_view.ts");
+const { cost, doubtsOf, partners } = await source("verdict_view.ts");
 
 /** A function that calls itself, in 3 of its 5 s. */
 const recursive = {
@@ -50,4 +50,12 @@ test("truncated call paths are counted, since those of calls are among them", ()
   const doubts = doubtsOf(summary).join(" ");
   assert.match(doubts, /492.call paths lack their outer frames/);
   assert.doesNotMatch(doubts, /492.%/);
+});
+
+test("a single waiting rank does not wait for itself", () => {
+  const of = (waiting_ranks) => {
+    const waits_for = [{ ranks: "0", share: 0.64 }, { ranks: "1", share: 0.36 }];
+    return partners({ waiting_ranks, waits_for }).map((it) => it.ranks);
+  };
+  assert.deepEqual([of("1"), of("0-1")], [["0"], ["0", "1"]]);
 });

@@ -57,6 +57,23 @@ fn the_function_of_a_library_that_takes_most_of_a_cause_is_named() {
 }
 
 #[test]
+fn a_slow_rank_does_not_wait_for_itself() {
+    let mut subject = Subject::new(4);
+    for step in 0..20 {
+        subject.step(BARRIER, |rank| match (step % 2, rank) {
+            (0, 2) => vec![doing("main/assemble", 80 * MS)],
+            (0, _) => vec![doing("main/assemble", 40 * MS)],
+            (_, 2) => vec![doing("main/relax", 40 * MS)],
+            (_, _) => vec![doing("main/relax", 70 * MS)],
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = &summary.losses[0];
+    assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("2", "0-3"), "{loss:#?}");
+    assert!(loss.advice.contains("rank 2 is slow in it, and ranks 0-1, 3 wait for it"), "{loss:?}");
+}
+
+#[test]
 fn a_call_in_which_the_other_ranks_wait_is_no_work_of_the_slow_one() {
     let mut subject = ten_steps(4, |rank| match rank {
         3 => vec![doing("main/update/usleep", 80 * MS)],
