@@ -173,9 +173,11 @@ export function doubtsOf(summary: Summary): string[] {
     doubts.push(`${counted(collection.unsampled_threads ?? 0, "thread")} could not be sampled.`);
   }
   if (!run.complete) doubts.push("The run did not end regularly.");
-  if (losses.some((loss) => loss.kind === "oversubscription")) {
-    doubts.push("There were more busy threads than cores: how long ranks wait for each other is " +
-      "not the program's own.");
+  // Other programs may have used the cores.
+  const crowded = losses.find((loss) => loss.kind === "oversubscription");
+  if (crowded) {
+    doubts.push(`Ranks waited ${seconds(crowded.seconds)} each for a core: how long they wait for ` +
+      "each other is not the program's own.");
   }
   return doubts;
 }

@@ -52,6 +52,14 @@ test("truncated call paths are counted, since those of calls are among them", ()
   assert.doesNotMatch(doubts, /492.%/);
 });
 
+test("threads that wait for a core need not be more than the cores", () => {
+  const summary = small();
+  summary.losses = [{ kind: "oversubscription", seconds: 2.5 }];
+  const doubts = doubtsOf(summary).join(" ");
+  assert.match(doubts, /waited 2.50.s each for a core/);
+  assert.doesNotMatch(doubts, /more busy threads/);
+});
+
 test("a single waiting rank does not wait for itself", () => {
   const of = (waiting_ranks) => {
     const waits_for = [{ ranks: "0", share: 0.64 }, { ranks: "1", share: 0.36 }];
