@@ -2,6 +2,8 @@
 
 mod team_advice;
 
+use std::collections::BTreeSet;
+
 use plimsoll_collector::profile::{Frame, FrameKind, NodeId};
 
 use crate::awaited_threads;
@@ -523,14 +525,14 @@ fn worker(totals: &Totals, cause: NodeId) -> String {
     }
     let contexts = &totals.tree.contexts;
     // Calls in which ranks wait for each other are no work of the slow rank.
-    let phases = || totals.sums.phases.values();
-    let waits = |id: NodeId| {
-        phases().any(|phase| phase.ends_in == Some(id) || phase.waits.contains_key(&id))
-    };
+    let phases = totals.sums.phases.values();
+    let waits: BTreeSet<NodeId> = phases
+        .flat_map(|phase| phase.ends_in.into_iter().chain(phase.waits.keys().copied()))
+        .collect();
     let ids = || 0..contexts.nodes.len() as NodeId;
     let sum_ns = |id: NodeId| totals.nodes[id as usize].inclusive.sum;
     let is_inside = |id: &NodeId| contexts.outwards(*id).any(|outer| outer == cause);
-    let waited_ns: u128 = ids().filter(|id| waits(*id) && is_inside(id)).map(sum_ns).sum();
+    let waited_ns: u128 = waits.iter().filter(|id| is_inside(id)).map(|id| sum_ns(*id)).sum();
     let whole_ns = sum_ns(cause).saturating_sub(waited_ns);
     let is_telling = |frame: &Frame| {
         let is_named = !frame.function.starts_with(&frame.module);
@@ -538,7 +540,7 @@ fn worker(totals: &Totals, cause: NodeId) -> String {
     };
     let callees = ids().filter(|id| {
         let is_callee = contexts.nodes[*id as usize].parent == Some(cause);
-        is_callee && is_telling(contexts.frame_of(*id)) && !waits(*id)
+        is_callee && is_telling(contexts.frame_of(*id)) && !waits.contains(id)
     });
     let longest =
         callees.max_by_key(|id| sum_ns(*id)).filter(|callee| sum_ns(*callee) * 2 > whole_ns);
