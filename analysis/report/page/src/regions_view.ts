@@ -12,7 +12,7 @@ const MAX_LISTED = 50;
 
 /** What a thread does in a region, each with its name. */
 const PARTS: [keyof Omit<ThreadShare, "number">, string][] = [
-  ["work_s", "work"], ["barrier_s", "in barriers and waiting for tasks"],
+  ["work_s", "work"], ["barrier_s", "waiting for threads and tasks"],
   ["lock_s", "waiting for locks"], ["mpi_s", "in MPI (a part of work)"],
 ];
 
@@ -25,7 +25,7 @@ export function regionsPanel(job: Job, contexts: Contexts): Child {
   return h("section", { class: "panel regions" },
     h("h2", {}, "Parallel regions"),
     h("p", { class: "aside" }, `Measured in ${runtime || "no runtime"}. Idle is thread time ` +
-      "without work: waits of OpenMP, and the time from the end of a thread's share to the end of " +
+      "without work: waits in shares, and the time from the end of a thread's share to the end of " +
       "the region. Times are sums over ranks." +
       (unmeasured > 0 ? ` ${counted(unmeasured, "instance")} could not be measured.` : "")),
     regions.length > 0 && regionTable(job, contexts, chosen),

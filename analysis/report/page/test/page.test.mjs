@@ -591,7 +591,7 @@ test("parallel regions, their threads and tasks are the summary's", async () => 
     await page.keyboard.press("ArrowRight");
     assert.equal(plain(await panel.locator(".tip").textContent()), `thread 0: ${plain(seconds(9))} work`);
     await page.keyboard.press("ArrowDown");
-    assert.match(plain(await panel.locator(".tip").textContent()), /^thread 0: .* in barriers and waiting for tasks$/);
+    assert.match(plain(await panel.locator(".tip").textContent()), /^thread 0: .* waiting for threads and tasks$/);
     await panel.locator(".links a").first().click();
     assert.match(page.url(), /contexts\?.*node=2/);
   });
