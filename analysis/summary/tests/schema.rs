@@ -65,7 +65,7 @@ fn another_json_file_is_refused() {
 }
 
 /// Keys that were added after the contract.
-const ADDED: [&str; 33] = [
+const ADDED: [&str; 34] = [
     "world_ranks",
     "threads",
     "thread_times",
@@ -78,6 +78,7 @@ const ADDED: [&str; 33] = [
     "structure_cpu_s",
     "late_structure_cpu_s",
     "late_functions",
+    "longest_s",
     "late_samples",
     "pruned",
     "truncated_by",
