@@ -94,8 +94,8 @@ impl Owners {
             owners.wait.push(waits.then_some(around.unwrap_or(id)));
             let around = node.parent.and_then(|parent| owners.resource[parent as usize]);
             let label = context_classes[id as usize].label;
-            let takes = !waits && (label.is_a(Label::Io) || label.is_a(Label::WaitLock));
-            owners.resource.push(takes.then_some(around.unwrap_or(id)));
+            let takes = around.is_some() || label.is_a(Label::Io) || label.is_a(Label::WaitLock);
+            owners.resource.push((takes && !waits).then_some(around.unwrap_or(id)));
         }
         owners
     }

@@ -295,6 +295,16 @@ fn threads_that_wait_for_locks_contend_for_them() {
     assert_eq!(rounded(foretold_s), rounded(only_loss(&summary).elapsed_without_s));
 }
 
+/// The functions of a runtime that wait are not known to wait for a lock.
+#[test]
+fn all_time_inside_of_a_lock_is_waiting_for_it() {
+    const LOCK: &str = "main/update/OpenMP_critical";
+    const SPIN: &str = "main/update/OpenMP_critical/libomp.so.5!__kmp_wait_4";
+    let mut subject = beside_work(|_| vec![calling(LOCK, 20 * MS, 9, 0), doing(SPIN, 10 * MS)]);
+    subject.threads = 2;
+    assert_eq!(kinds(&verdict(&subject)), [(LossKind::LockContention, 0.15)]);
+}
+
 #[test]
 fn locks_cost_no_more_than_the_communicating_threads_wait() {
     // Helpers wait for their next job while the communicating thread works.
