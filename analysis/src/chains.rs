@@ -80,12 +80,12 @@ pub fn chains(findings: &[Finding], pairs: &Pairs, axis: &MatrixAxis, error_us: 
     let chain = |(at, finding): (usize, &Finding)| {
         let waits = pairs.loss_waits(at).unwrap_or_default();
         let is_partners = finding.kind == LossKind::WaitForPartner;
-        let origin = is_partners.then(|| {
-            let single = beginning_of_steps(&partners.origins(at), axis);
-            single.unwrap_or_else(|| beginning(&waits, &all, axis))
-        });
         let whole_ns: f64 = waits.values().sum();
         let known_ns = pairs.ends().are_all().then_some(whole_ns);
+        let origin = is_partners.then(|| {
+            let single = beginning_of_steps(&partners.origins(at), known_ns, axis);
+            single.unwrap_or_else(|| beginning(&waits, &all, axis))
+        });
         let lateness = (whole_ns > 0.0).then(|| lateness(&partners.reasons(at), known_ns));
         Chain {
             waits_for: waits_for(&waits, axis),
@@ -167,12 +167,18 @@ fn beginning(waits: &Waits, all: &Waits, axis: &MatrixAxis) -> Option<Beginning>
 
 /// Returns the ranks at which single waits originate: the same ranks all the time, or different
 /// ranks at different steps. The outer `None` means that too few waits can be followed, the inner
-/// one that they lead to many ranks.
-fn beginning_of_steps(origins: &Origins, axis: &MatrixAxis) -> Option<Option<Beginning>> {
+/// one that they lead to many ranks. `whole_ns`: the waiting including calls without exemplary
+/// messages; `None` if only a part of the exemplary messages is here.
+fn beginning_of_steps(
+    origins: &Origins,
+    whole_ns: Option<f64>,
+    axis: &MatrixAxis,
+) -> Option<Option<Beginning>> {
     let count = axis.ranks_count();
     let begins = origins.ranks();
     let followed_ns: f64 = begins.values().sum();
-    if followed_ns <= 0.0 || followed_ns < MIN_FOLLOWED_FRACTION * origins.whole_ns {
+    let whole_ns = whole_ns.unwrap_or(0.0).max(origins.whole_ns);
+    if followed_ns <= 0.0 || followed_ns < MIN_FOLLOWED_FRACTION * whole_ns {
         return None;
     }
     if let Some((alike, share)) = stand_out(&begins, origins.whole_ns, count) {
@@ -237,8 +243,8 @@ pub fn name_causes(
     }
 }
 
-/// Returns the contexts in which the origin's ranks compute: by excess over the mean if the excess
-/// is large, otherwise by all of their work.
+/// Returns the contexts in which the origin's ranks compute longer than the mean; none if they
+/// hardly do: work that all ranks do alike says nothing about what they do while others wait.
 fn computed(
     (totals, owners): (&Totals, &Owners),
     phase: u64,
@@ -266,11 +272,10 @@ fn computed(
     let excess_ns = |(theirs, mean): &(f64, f64)| (theirs - mean).max(0.0);
     let whole_ns: f64 = known.values().map(|it| it.0).sum();
     let whole_excess_ns: f64 = known.values().map(excess_ns).sum();
-    let by_excess = whole_excess_ns >= EXCESS_FRACTION * whole_ns;
-    let weight = |it: &(f64, f64)| match by_excess {
-        true => excess_ns(it) / whole_excess_ns.max(1.0),
-        false => it.0 / whole_ns.max(1.0),
-    };
+    if whole_excess_ns < EXCESS_FRACTION * whole_ns {
+        return Vec::new();
+    }
+    let weight = |it: &(f64, f64)| excess_ns(it) / whole_excess_ns.max(1.0);
     let large = known.iter().filter(|(_, it)| weight(it) >= CAUSE_FRACTION);
     let mut causes: Vec<Cause> =
         large.map(|(node, it)| Cause::new(*node, false, weight(it) * lost_ns)).collect();
@@ -318,11 +323,14 @@ mod tests {
     #[test]
     fn half_of_the_waiting_is_followed_to_its_origin() {
         let axis = MatrixAxis::Ranks((0..8).collect());
-        let followed = |ns: f64| {
+        let followed = |ns: f64, late_ns: f64, whole_ns: Option<f64>| {
             let steps = BTreeMap::from([(0, BTreeMap::from([(3, ns)]))]);
-            beginning_of_steps(&Origins { steps, whole_ns: 100.0 }, &axis).is_some()
+            beginning_of_steps(&Origins { steps, whole_ns: late_ns }, whole_ns, &axis).is_some()
         };
-        assert!(followed(52.0));
-        assert!(!followed(48.0));
+        assert!(followed(52.0, 100.0, None));
+        assert!(!followed(48.0, 100.0, None));
+        // All recorded waits are followed, but most of the waiting has no record.
+        assert!(followed(52.0, 52.0, Some(100.0)));
+        assert!(!followed(3.0, 3.0, Some(100.0)));
     }
 }

@@ -177,7 +177,7 @@ pub const MIN_PATTERN_FRACTION: f64 = 0.5;
 /// Maximum time between the begins of a partner's receive and send, as a fraction of the wait for
 /// them, for both to have begun together: the partner is then a late sender.
 pub const MAX_SIMULTANEOUS_FRACTION: f64 = 0.05;
-/// Minimum fraction of the waiting for late partners that must be followed to its origin wait by
+/// Minimum fraction of a loss's waiting for partners that must be followed to its origin wait by
 /// wait; otherwise the origin is derived from the sums over the run.
 pub const MIN_FOLLOWED_FRACTION: f64 = 0.5;
 

@@ -6,6 +6,7 @@ use super::*;
 use crate::canonical::find;
 use crate::input::RankInput;
 use crate::summary::Pattern;
+use crate::synthetic_run::Doing;
 
 /// Returns the context of a call, by the names of its frames.
 fn node_of(input: &RankInput, names: &str) -> Option<u32> {
@@ -22,13 +23,22 @@ fn node_of(input: &RankInput, names: &str) -> Option<u32> {
 /// A pipeline of four ranks: each rank receives from its predecessor, after that has worked, and
 /// sends to its successor. Rank 0 works in `head`, the others in `block`.
 fn pipeline() -> Vec<RankInput> {
+    let block = |rank| if rank == 0 { "main/sweep/head" } else { "main/sweep/block" };
+    pipeline_of(|rank| vec![doing(block(rank), 50 * MS)], |_| Vec::new())
+}
+
+/// A pipeline in which each rank does `block` once its predecessor has done so, and all ranks do
+/// `first` before.
+fn pipeline_of(
+    block: impl Fn(u32) -> Vec<Doing>,
+    first: impl Fn(u32) -> Vec<Doing>,
+) -> Vec<RankInput> {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![]);
     for _ in 0..10 {
         subject.step(BARRIER, |rank| {
             let before = u64::from(rank) * 50 * MS;
-            let work = if rank == 0 { "main/sweep/head" } else { "main/sweep/block" };
-            vec![doing("main/sweep/MPI_Recv", before), doing(work, 50 * MS)]
+            [first(rank), vec![doing("main/sweep/MPI_Recv", before)], block(rank)].concat()
         });
     }
     subject.step("main/MPI_Finalize", |_| vec![]);
@@ -70,6 +80,15 @@ fn a_pipeline_begins_at_its_first_rank() {
     assert_eq!(matrix.bytes[1], [0, 0, 80, 0]);
     assert_eq!(matrix.received[3], [0, 0, 10, 0]);
     assert_eq!(matrix.wait_s[3], [0.0, 0.0, 1.5, 0.0]);
+}
+
+#[test]
+fn what_all_ranks_do_alike_before_a_pipeline_is_no_cause() {
+    let block = |_| vec![doing("main/sweep/block", 50 * MS)];
+    let inputs = pipeline_of(block, |_| vec![doing("main/step", 200 * MS)]);
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::WaitForPartner).unwrap();
+    assert_eq!(causes(loss).into_iter().map(|it| it.0).collect::<Vec<_>>(), ["main/sweep/block"]);
 }
 
 #[test]
