@@ -155,10 +155,12 @@ impl<'t> TeamPlaces<'t> {
     }
 
     /// Returns the work in a context and its callees of the slowest rank beyond the mean of all
-    /// ranks, in nanoseconds. Time in calls is not work.
+    /// ranks, in nanoseconds. Waits for threads and locks are not work.
     fn excess_ns(&self, node: NodeId) -> f64 {
         let totals = self.totals;
-        if totals.tree.contexts.frame_of(node).call.is_some() {
+        let class = totals.tree.contexts.frame_of(node).call.and_then(calls::class);
+        use CallClass::{Region, TeamWait, WaitLock, WaitPartner};
+        if matches!(class, Some(TeamWait | Region | WaitLock | WaitPartner)) {
             return 0.0;
         }
         let callees = self.callees.get(&Some(node)).into_iter().flatten();

@@ -683,7 +683,7 @@ fn uneven_threads_explain_a_slow_rank_only_in_large_part() {
 #[test]
 fn the_function_that_makes_other_threads_slow_is_named() {
     const FIELD: &str = "main/solve/solve._omp_fn.0/field";
-    const PARTICLES: &str = "main/solve/solve._omp_fn.0/particles";
+    const PARTICLES: &str = "main/solve/solve._omp_fn.0/particles/nanosleep";
     let openmp: OpenMp = |rank, contexts| region(10, [1000 + 1000 * u64::from(rank); 3], contexts);
     let mut subject = Subject::new(2);
     subject.threads = 4;
