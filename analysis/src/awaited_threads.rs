@@ -17,8 +17,8 @@ const MIN_NOTED_FRACTION: f64 = 0.1;
 /// Returns the function in which other threads spend most of their time while the communicating
 /// thread waits for them. `None` if less than half of the time of `cause` is such a wait, or if
 /// threads that the function around `cause` created, itself or in its callees, do not live for half
-/// of that time. Where most of what makes a rank slow in `cause` is waiting for the team of a
-/// parallel region: the function in which the other threads of that rank work longer.
+/// of that time. If a rank is slow in `cause` mostly because it waits for the team of a parallel
+/// region, returns the function in which the other threads of that rank work longer.
 pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
     if let Some(outlined) = awaited_region(totals, cause) {
         return TeamPlaces::new(totals).uneven_over_ranks(outlined);

@@ -175,9 +175,9 @@ fn outlined(totals: &Totals, region: NodeId) -> Option<NodeId> {
 }
 
 /// Returns the innermost loop or function of the program at or below a region's outlined function,
-/// up to the first call, that holds most of what makes one thread late: its work beyond the mean of
-/// the team. Where that explains little of the loss, as if threads are late in turn, most of the
-/// work of all threads is followed.
+/// up to the first call, with most of the late thread's excess: its work beyond the mean of the
+/// team. If this excess is a small part of the loss, because threads are late in turn, returns the
+/// one with most of the work of all threads.
 fn innermost(
     totals: &Totals,
     (places, work): (&TeamPlaces<'_>, &TeamWork),
