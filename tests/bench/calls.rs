@@ -33,8 +33,10 @@ const CALLS: [Call; 6] = [
 ];
 
 /// Constructs of the subject `cheap_regions`, by the names that they have under GCC's runtime.
-const RUNTIME_CALLS: [Call; 4] = [
+const RUNTIME_CALLS: [Call; 5] = [
     call("parallel region", Some(60.0), None),
+    // 1 % of its 10 us.
+    call("region of two threads", Some(100.0), None),
     call("GOMP_barrier", Some(60.0), None),
     call("omp_set_lock", Some(60.0), None),
     call("GOMP_critical_name_start", Some(60.0), None),
