@@ -10,6 +10,18 @@ use crate::comparison::TimeClass;
 use crate::computation_counts::ComputationCounts;
 use crate::summary_keys::{ComparedNode, ComparedSummary};
 
+/// Collectives of MPI in which ranks wait for a root or for lower ranks, and not all for all.
+const ROOTED_COLLECTIVES: [&str; 8] = [
+    "MPI_Bcast",
+    "MPI_Exscan",
+    "MPI_Gather",
+    "MPI_Gatherv",
+    "MPI_Reduce",
+    "MPI_Scan",
+    "MPI_Scatter",
+    "MPI_Scatterv",
+];
+
 /// Number of classes of time.
 pub const CLASSES: usize = TimeClass::ALL.len();
 
@@ -132,6 +144,7 @@ impl Experiment {
         let ranks = run.world_ranks.unwrap_or(0).max(measured_ranks);
         let factor = f64::from(ranks) / f64::from(measured_ranks);
         let counts = ComputationCounts::of(&counters, &tree.nodes, measured_ranks);
+        let frames: Vec<_> = tree.frames.into_iter().map(frame).collect();
         Ok(Self {
             source: source.to_owned(),
             argument,
@@ -151,8 +164,8 @@ impl Experiment {
             iteration_deviation: iteration_deviation(&loops),
             counts: counts.times(factor),
             losses: losses.iter().map(loss).collect(),
-            frames: tree.frames.into_iter().map(frame).collect(),
-            nodes_of_tree: nodes(&tree.nodes, measured_ranks, factor),
+            nodes_of_tree: nodes((&tree.nodes, &frames), measured_ranks, factor),
+            frames,
         })
     }
 
@@ -215,36 +228,50 @@ fn loss(loss: &Loss) -> ExperimentLoss {
 /// Returns the exclusive times of all contexts: inclusive time minus that of the children, so that
 /// the sum over the tree is the time of the run, even if frames are left out later. Sums over the
 /// `ranks` measured ranks are multiplied by `factor`.
-fn nodes(tree: &[ComparedNode], ranks: u32, factor: f64) -> Vec<ExperimentNode> {
+fn nodes(
+    (tree, frames): (&[ComparedNode], &[ExperimentFrame]),
+    ranks: u32,
+    factor: f64,
+) -> Vec<ExperimentNode> {
     let mut own_s: Vec<f64> = tree.iter().map(|node| finite(node.inclusive.sum_s)).collect();
     for node in tree {
         if let Some(parent) = node.parent {
             own_s[parent as usize] -= finite(node.inclusive.sum_s);
         }
     }
+    let mut rooted: Vec<bool> = Vec::with_capacity(tree.len());
+    for node in tree {
+        let frame = &frames[node.frame as usize];
+        let is_call = frame.kind == FrameKind::Mpi;
+        let is_rooted = is_call && ROOTED_COLLECTIVES.contains(&&*frame.function);
+        rooted.push(is_rooted || node.parent.is_some_and(|parent| rooted[parent as usize]));
+    }
     let ranks = f64::from(ranks);
-    let node = |(node, own_s): (&ComparedNode, f64)| ExperimentNode {
+    let node = |((node, rooted), own_s): ((&ComparedNode, bool), f64)| ExperimentNode {
         parent: node.parent,
         frame: node.frame,
         calls: (node.calls as f64 * factor).round() as u64,
-        own_s: by_class(node, own_s.max(0.0), ranks).map(|own_s| own_s * factor),
+        own_s: by_class(node, rooted, own_s.max(0.0), ranks).map(|own_s| own_s * factor),
     };
-    tree.iter().zip(own_s).map(node).collect()
+    tree.iter().zip(rooted).zip(own_s).map(node).collect()
 }
 
-/// Splits the exclusive time of a context. Time that ranks waited for a core is waiting. In a
-/// collective, the time of the rank with the shortest stay is communication on every rank, the rest
-/// is waiting (PPoPP20, 5.3.2).
-fn by_class(node: &ComparedNode, own_s: f64, ranks: f64) -> [f64; CLASSES] {
+/// Splits the exclusive time of a context, which may lie in a rooted collective. Time that ranks
+/// waited for a core is waiting. In a collective, the time of the rank with the shortest stay is
+/// communication on every rank, the rest is waiting (PPoPP20, 5.3.2).
+fn by_class(node: &ComparedNode, rooted: bool, own_s: f64, ranks: f64) -> [f64; CLASSES] {
     let mut split = [0.0; CLASSES];
     let delay_s = finite(node.counters.run_delay_s).clamp(0.0, own_s);
     let own_s = own_s - delay_s;
-    if node.label == Label::CollectiveSynchronisation {
+    let class = class_of(node.label);
+    let is_collective = node.label == Label::CollectiveSynchronisation
+        || rooted && class == TimeClass::Communication;
+    if is_collective {
         let transfer_s = (finite(node.inclusive.min_s) * ranks).min(own_s);
         split[TimeClass::Communication as usize] = transfer_s;
         split[TimeClass::Waiting as usize] = own_s - transfer_s;
     } else {
-        split[class_of(node.label) as usize] = own_s;
+        split[class as usize] = own_s;
     }
     split[TimeClass::Waiting as usize] += delay_s;
     split
@@ -290,20 +317,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_for_a_core_is_no_work() {
-        let split = |label: &str, delay_s: f64| {
+    fn waiting_for_a_core_or_in_a_collective_is_waiting() {
+        let split_in = |rooted: bool, label: &str, delay_s: f64| {
             let json = format!(
                 r#"{{"parent":null,"frame":0,"label":"{label}","calls":1,
                 "inclusive":{{"min_s":0.5,"sum_s":4.0}},"counters":{{"run_delay_s":{delay_s}}}}}"#
             );
             let node: ComparedNode = serde_json::from_str(&json).expect("a node");
-            by_class(&node, 4.0, 2.0)
+            by_class(&node, rooted, 4.0, 2.0)
         };
+        let split = |label, delay_s| split_in(false, label, delay_s);
         assert_eq!(split("computation", 0.0), [4.0, 0.0, 0.0, 0.0]);
         assert_eq!(split("computation", 1.5), [2.5, 1.5, 0.0, 0.0]);
         assert_eq!(split("io", 1.0), [0.0, 1.0, 0.0, 3.0]);
         // Even the shortest of two ranks spent 0.5 s in the collective.
         assert_eq!(split("collective_synchronisation", 1.0), [0.0, 3.0, 1.0, 0.0]);
+        assert_eq!(split("communication", 1.0), [0.0, 1.0, 3.0, 0.0]);
+        assert_eq!(split_in(true, "communication", 1.0), [0.0, 3.0, 1.0, 0.0], "in MPI_Bcast");
+        assert_eq!(split_in(true, "wait_partner", 1.0), [0.0, 4.0, 0.0, 0.0]);
         assert_eq!(split("computation", 9.0), [0.0, 4.0, 0.0, 0.0], "no more than its own time");
     }
 }
