@@ -4,14 +4,15 @@
 //! the same code of a region. Here both are one place.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use plimsoll_calls::{self as calls, CallClass};
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{ContextTree, Frame, NodeId};
 
 use crate::canonical::Threads;
 use crate::frame_classes::is_part;
 use crate::owners::Owners;
-use crate::team_times::team_waits;
+use crate::team_times::at_or_below;
 use crate::thresholds::MIN_INNER_FRACTION;
 use crate::totals::Totals;
 
@@ -47,6 +48,33 @@ fn in_place(work_ns: &[u128], place: &[NodeId]) -> u128 {
     place.iter().map(|node| work_ns[*node as usize]).sum()
 }
 
+/// What a thread waits for in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// Other threads or tasks.
+    Threads,
+    /// The end of a region that the thread has made.
+    RegionEnd,
+    /// A lock, or a critical or ordered section.
+    Lock,
+}
+
+/// Returns what a thread waits for in a call; `None` if it does not wait for threads.
+fn awaited(frame: &Frame) -> Option<Awaited> {
+    match frame.call.and_then(calls::class)? {
+        CallClass::TeamWait | CallClass::WaitPartner => Some(Awaited::Threads),
+        CallClass::Region => Some(Awaited::RegionEnd),
+        CallClass::TeamLock | CallClass::WaitLock => Some(Awaited::Lock),
+        _ => None,
+    }
+}
+
+/// Returns for each context of a tree whether a thread waits there for other threads, for the end
+/// of a region or for a lock: that time is no work.
+fn thread_waits(tree: &ContextTree) -> Vec<bool> {
+    at_or_below(tree, |frame| awaited(frame).is_some())
+}
+
 /// Contexts of all threads by their callers.
 pub struct TeamPlaces<'t> {
     totals: &'t Totals,
@@ -64,27 +92,18 @@ impl<'t> TeamPlaces<'t> {
     }
 
     /// Returns the work in each context and its callees, in nanoseconds, for threads and ranks with
-    /// these inclusive times. Waits for a team, for other threads and for locks are not work.
+    /// these inclusive times.
     fn work_ns(&self, owners: &Owners, inclusive_ns: impl Fn(NodeId) -> u128) -> Vec<u128> {
         let contexts = &self.totals.tree.contexts;
-        let in_team = team_waits(contexts);
-        let waits = |id: NodeId| {
-            let class = contexts.frame_of(id).call.and_then(calls::class);
-            matches!(class, Some(CallClass::WaitLock | CallClass::WaitPartner))
-        };
-        let mut work_ns = vec![0; contexts.nodes.len()];
-        for id in (0..contexts.nodes.len() as NodeId).rev() {
+        let own_ns = (0..).zip(thread_waits(contexts)).map(|(id, waits)| {
+            if waits || owners.owner_of[id as usize].is_none() {
+                return 0;
+            }
             let callees = self.callees.get(&Some(id)).into_iter().flatten();
             let callees_ns: u128 = callees.map(|callee| inclusive_ns(*callee)).sum();
-            let works = owners.owner_of[id as usize].is_some();
-            if works && !in_team[id as usize] && !waits(id) {
-                work_ns[id as usize] += inclusive_ns(id).saturating_sub(callees_ns);
-            }
-            if let Some(caller) = contexts.nodes[id as usize].parent {
-                work_ns[caller as usize] += work_ns[id as usize];
-            }
-        }
-        work_ns
+            inclusive_ns(id).saturating_sub(callees_ns)
+        });
+        with_callees(contexts, own_ns.collect())
     }
 
     /// Returns the work of the threads.
@@ -142,34 +161,39 @@ impl<'t> TeamPlaces<'t> {
             let frame = contexts.frame_of(*node);
             frame.call.is_none() && !is_part(frame)
         };
+        let excess_ns = self.excess_ns();
+        let excess_ns = |node: NodeId| excess_ns[node as usize];
         let largest = |outer: &NodeId| {
             let callees = self.callees.get(&Some(*outer)).into_iter().flatten().copied();
             let callees = callees.filter(|callee| contexts.frame_of(*callee).call.is_none());
-            let callees = callees.map(|callee| (self.excess_ns(callee), callee));
-            let largest = callees.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-            let is_most = |ns: f64| ns > 0.0 && ns >= MIN_INNER_FRACTION * self.excess_ns(*outer);
-            largest.filter(|(ns, _)| is_most(*ns)).map(|(_, callee)| callee)
+            let largest =
+                callees.max_by(|a, b| excess_ns(*a).total_cmp(&excess_ns(*b)).then(b.cmp(a)));
+            let is_most = |ns: f64| ns > 0.0 && ns >= MIN_INNER_FRACTION * excess_ns(*outer);
+            largest.filter(|callee| is_most(excess_ns(*callee)))
         };
         let outlined = self.in_others(function)?;
         std::iter::successors(Some(outlined), largest).filter(is_function).last()
     }
 
-    /// Returns the work in a context and its callees of the slowest rank beyond the mean of all
-    /// ranks, in nanoseconds. Waits for threads and locks are not work.
-    fn excess_ns(&self, node: NodeId) -> f64 {
+    /// Returns the work in each context and its callees of the slowest rank beyond the mean of all
+    /// ranks, in nanoseconds.
+    fn excess_ns(&self) -> Vec<f64> {
         let totals = self.totals;
-        let class = totals.tree.contexts.frame_of(node).call.and_then(calls::class);
-        use CallClass::{Region, TeamWait, WaitLock, WaitPartner};
-        if matches!(class, Some(TeamWait | Region | WaitLock | WaitPartner)) {
-            return 0.0;
-        }
-        let callees = self.callees.get(&Some(node)).into_iter().flatten();
-        let own_ns = totals.nodes[node as usize].exclusive.imbalance(totals.job.ranks.len());
-        own_ns + callees.map(|callee| self.excess_ns(*callee)).sum::<f64>()
+        let contexts = &totals.tree.contexts;
+        let own_ns = (0..).zip(thread_waits(contexts)).map(|(id, waits)| {
+            // The exclusive time of a function includes that of its parts.
+            if waits || is_part(contexts.frame_of(id)) {
+                return 0.0;
+            }
+            totals.nodes[id as usize].exclusive.imbalance(totals.job.ranks.len())
+        });
+        with_callees(contexts, own_ns.collect())
     }
 
     /// Returns the name of the call below a context in which threads wait longest for their team,
-    /// for tasks or for other threads; `None` if they do not wait there.
+    /// for tasks or for other threads; `None` if they do not wait there. Locks are a loss of their
+    /// own, and the wait for a region that is made inside of another one is a loss of the inner
+    /// region only.
     pub fn longest_wait(&self, outer: NodeId) -> Option<&'t str> {
         let contexts = &self.totals.tree.contexts;
         let mut waits: BTreeMap<&str, u128> = BTreeMap::new();
@@ -178,8 +202,7 @@ impl<'t> TeamPlaces<'t> {
             inside.extend(self.inside(&place));
             for node in place {
                 let frame = contexts.frame_of(node);
-                let class = frame.call.and_then(calls::class);
-                if matches!(class, Some(CallClass::TeamWait | CallClass::WaitPartner)) {
+                if awaited(frame) == Some(Awaited::Threads) {
                     let ns = self.totals.nodes[node as usize].inclusive.sum;
                     *waits.entry(&frame.function).or_default() += ns;
                 }
@@ -187,4 +210,15 @@ impl<'t> TeamPlaces<'t> {
         }
         waits.into_iter().max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0).map(|(name, _)| name)
     }
+}
+
+/// Returns the sum of each context's value and those of its callees.
+fn with_callees<T: Copy + AddAssign>(tree: &ContextTree, mut values: Vec<T>) -> Vec<T> {
+    for (id, node) in tree.nodes.iter().enumerate().rev() {
+        if let Some(caller) = node.parent {
+            let value = values[id];
+            values[caller as usize] += value;
+        }
+    }
+    values
 }

@@ -161,12 +161,17 @@ pub fn is_team_call(frame: &Frame) -> bool {
 /// Returns for each context of a tree whether it is, or lies below, a call in which a thread waits
 /// for its team.
 pub fn team_waits(tree: &ContextTree) -> Vec<bool> {
-    let mut waits: Vec<bool> = Vec::with_capacity(tree.nodes.len());
+    at_or_below(tree, is_team_call)
+}
+
+/// Returns for each context of a tree whether its frame, or one around it, is a chosen one.
+pub fn at_or_below(tree: &ContextTree, is_chosen: impl Fn(&Frame) -> bool) -> Vec<bool> {
+    let mut chosen: Vec<bool> = Vec::with_capacity(tree.nodes.len());
     for node in &tree.nodes {
-        let around = node.parent.is_some_and(|parent| waits[parent as usize]);
-        waits.push(around || is_team_call(&tree.frames[node.frame as usize]));
+        let around = node.parent.is_some_and(|parent| chosen[parent as usize]);
+        chosen.push(around || is_chosen(&tree.frames[node.frame as usize]));
     }
-    waits
+    chosen
 }
 
 /// Calls of all threads of a rank, in one context, that create tasks in a region of the

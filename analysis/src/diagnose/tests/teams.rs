@@ -679,16 +679,19 @@ fn uneven_threads_explain_a_slow_rank_only_in_large_part() {
     }
 }
 
-/// The communicating thread of a slow rank waits for its team.
-#[test]
-fn the_function_that_makes_other_threads_slow_is_named() {
-    const FIELD: &str = "main/solve/solve._omp_fn.0/field";
-    const PARTICLES: &str = "main/solve/solve._omp_fn.0/particles/nanosleep";
+const FIELD: &str = "main/solve/solve._omp_fn.0/field";
+const PARTICLES: (&str, u64) = ("main/solve/solve._omp_fn.0/particles/nanosleep", 3000);
+
+/// Returns the advice on a rank with a communicating thread that waits for its team. The other
+/// threads of both ranks work in `field`; those of the slow rank are in other contexts besides, for
+/// these times in milliseconds.
+fn slow_by_other_threads(contexts: &[(&'static str, u64)]) -> String {
     let openmp: OpenMp = |rank, contexts| region(10, [1000 + 1000 * u64::from(rank); 3], contexts);
     let mut subject = Subject::new(2);
     subject.threads = 4;
     subject.openmp = openmp;
-    subject.others = vec![doing(FIELD, 3000 * MS), doing(PARTICLES, 3000 * MS)];
+    subject.others = vec![doing(FIELD, 3000 * MS)];
+    subject.others.extend(contexts.iter().map(|(path, ms)| doing(path, ms * MS)));
     subject.step(BARRIER, |rank| {
         let waiting = doing(REGION, 1000 * MS * u64::from(rank));
         vec![doing(FIELD, 1000 * MS), waiting]
@@ -696,8 +699,37 @@ fn the_function_that_makes_other_threads_slow_is_named() {
     let mut inputs = subject.inputs();
     inputs[0].profile.other_threads.truncate(1);
     let summary = diagnose_alone(inputs, &job()).unwrap();
-    let advice = &of_kind(&summary, LossKind::LoadImbalance).unwrap().advice;
-    assert!(advice.contains("solve (which waits for threads in particles) takes"), "{advice}");
+    of_kind(&summary, LossKind::LoadImbalance).unwrap().advice.clone()
+}
+
+const IN_PARTICLES: &str = "solve (which waits for threads in particles) takes";
+
+#[test]
+fn the_function_that_makes_other_threads_slow_is_named() {
+    let advice = slow_by_other_threads(&[PARTICLES]);
+    assert!(advice.contains(IN_PARTICLES), "{advice}");
+    // The time of a function's own loop counts once.
+    let own_loop = ("main/solve/solve._omp_fn.0/loop", 1200);
+    let advice = slow_by_other_threads(&[PARTICLES, own_loop]);
+    assert!(advice.contains(IN_PARTICLES), "{advice}");
+    let advice = slow_by_other_threads(&[PARTICLES, ("main/solve/solve._omp_fn.0/loop", 1400)]);
+    assert!(advice.contains("solve (which waits for threads in solve._omp_fn.0)"), "{advice}");
+}
+
+/// As in the functions in which threads work: no wait for threads or locks is work.
+#[test]
+fn waits_do_not_make_other_threads_slow() {
+    for wait in [
+        "main/solve/solve._omp_fn.0/field/GOMP_barrier",
+        "main/solve/solve._omp_fn.0/field/GOMP_parallel",
+        "main/solve/solve._omp_fn.0/field/GOMP_critical_start",
+        "main/solve/solve._omp_fn.0/field/pthread_barrier_wait",
+        "main/solve/solve._omp_fn.0/field/pthread_mutex_lock",
+        "main/solve/solve._omp_fn.0/field/pthread_mutex_lock/__lll_lock_wait",
+    ] {
+        let advice = slow_by_other_threads(&[PARTICLES, (wait, 6000)]);
+        assert!(advice.contains(IN_PARTICLES), "{wait}: {advice}");
+    }
 }
 
 #[test]
