@@ -8,7 +8,7 @@ use plimsoll_collector::profile::{Frame, FrameKind, NodeId};
 
 use crate::awaited_threads;
 use crate::finding::Finding;
-use crate::frame_classes::{is_part, is_system};
+use crate::frame_classes::{is_part, is_system, is_unnamed};
 use crate::job_totals::Host;
 use crate::metrics::NS_PER_S;
 use crate::owners::function_around;
@@ -535,8 +535,7 @@ fn worker(totals: &Totals, cause: NodeId) -> String {
     let waited_ns: u128 = waits.iter().filter(|id| is_inside(id)).map(|id| sum_ns(*id)).sum();
     let whole_ns = sum_ns(cause).saturating_sub(waited_ns);
     let is_telling = |frame: &Frame| {
-        let is_named = !frame.function.starts_with(&frame.module);
-        frame.call.is_some() || is_system(frame) && !is_part(frame) && is_named
+        frame.call.is_some() || is_system(frame) && !is_part(frame) && !is_unnamed(frame)
     };
     let callees = ids().filter(|id| {
         let is_callee = contexts.nodes[*id as usize].parent == Some(cause);

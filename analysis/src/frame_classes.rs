@@ -57,6 +57,11 @@ pub fn is_of_c_library(frame: &Frame) -> bool {
     C_LIBRARY_MODULES.iter().any(|module| frame.module.starts_with(module))
 }
 
+/// Returns whether a function has no name but its address in its module: `libm.so.6+0x1234`.
+pub fn is_unnamed(frame: &Frame) -> bool {
+    frame.function.strip_prefix(&frame.module).is_some_and(|address| address.starts_with("+0x"))
+}
+
 /// Returns whether a frame is part of a procedure: a loop, an inlined call or a line.
 pub fn is_part(frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Loop | FrameKind::Inlined | FrameKind::Line)

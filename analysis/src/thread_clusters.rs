@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use plimsoll_collector::profile::{Frame, NodeId};
 use plimsoll_trees::{Content, Node};
 
-use crate::frame_classes::is_part;
+use crate::frame_classes::{is_part, is_unnamed};
 use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
 use crate::summary::ThreadCluster;
@@ -46,8 +46,7 @@ pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadClu
 const OPENMP_WORKER: &str = "OpenMP worker";
 
 fn routine_name(routine: &Frame) -> String {
-    let is_unnamed = routine.function.starts_with(&format!("{}+0x", routine.module));
-    match is_unnamed && routine.is_of_thread_runtime() {
+    match is_unnamed(routine) && routine.is_of_thread_runtime() {
         true => OPENMP_WORKER.to_owned(),
         false => routine.function.clone(),
     }
