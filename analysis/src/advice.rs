@@ -17,7 +17,7 @@ use crate::phrase::{self, bytes, count, counted, frame_with_place, seconds};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::summary_tree::shown_frame;
-use crate::totals::{PhaseTotals, Totals};
+use crate::totals::Totals;
 
 /// Input of a sentence about a loss.
 pub struct AdviceInput<'a> {
@@ -258,7 +258,8 @@ fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let time = match slowest {
         Some(_) if facts.waiting.is_empty() => format!("{mean} on each rank on average"),
         Some(_) => {
-            let calls = phases(totals, facts.finding).filter_map(|phase| phase.wait(symptom));
+            let phases = facts.finding.phases(totals).into_iter();
+            let calls = phases.filter_map(|phase| phase.wait(symptom));
             let most_ns: u64 = calls.map(|call| call.time.max).sum();
             // The slowest ranks of the phases may differ.
             let most_ns = most_ns.min(totals.nodes[symptom as usize].inclusive.max);
@@ -313,10 +314,11 @@ impl Calls {
             known.push(name);
             is_new
         });
-        let phases = phases(totals, finding);
-        let ends = |phase: &PhaseTotals| phase.ends_in.is_some_and(|it| nodes.contains(&it));
-        let is_ending = phases.clone().any(ends);
-        let of_phase = phases.flat_map(|phase| nodes.iter().filter_map(|it| phase.wait(*it)));
+        let phases = finding.phases(totals);
+        let is_ending =
+            phases.iter().any(|phase| phase.ends_in.is_some_and(|it| nodes.contains(&it)));
+        let of_phase =
+            phases.iter().flat_map(|phase| nodes.iter().filter_map(|it| phase.wait(*it)));
         let (calls, moved, ns) = of_phase.fold((0, 0, 0), |(calls, moved, ns), call| {
             (calls + call.calls, moved + call.moved, ns + call.time.sum)
         });
@@ -326,19 +328,6 @@ impl Calls {
         let time_s = if lacks_waits { lost_s } else { measured_s };
         Self { names: listed(&names), calls, moved, time_s, lacks_waits }
     }
-}
-
-/// Returns the phases of a loss: frequent calls are one loss over all phases, and other losses
-/// include first instances, which are phases of their own.
-fn phases<'t>(
-    totals: &'t Totals,
-    finding: &Finding,
-) -> impl Iterator<Item = &'t PhaseTotals> + Clone {
-    let in_all = finding.kind == LossKind::FrequentCommunication;
-    let is_of_loss = move |index: &u64| {
-        in_all || *index == finding.phase || finding.first_instances.contains_key(index)
-    };
-    totals.sums.phases.iter().filter(move |it| is_of_loss(it.0)).map(|it| it.1)
 }
 
 /// Returns `a, b and c`; only the first few names of a long list.

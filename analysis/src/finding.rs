@@ -10,7 +10,7 @@ use crate::metrics::Accumulator;
 use crate::queries::{Quantity, Query};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
-use crate::totals::PhaseTotals;
+use crate::totals::{PhaseTotals, Totals};
 
 /// A loss before its ranks are known.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +93,18 @@ impl Finding {
     /// Returns the part of `seconds` in the loss's own phase.
     pub fn own_s(&self) -> f64 {
         self.seconds - self.first_instances.values().sum::<f64>()
+    }
+
+    /// Returns the phases of the loss, its own one before the others: all phases if its calls are
+    /// frequent, which is one loss over the run, and otherwise those of first instances.
+    pub fn phases<'t>(&self, totals: &'t Totals) -> Vec<&'t PhaseTotals> {
+        let phases = &totals.sums.phases;
+        let in_all = self.kind == LossKind::FrequentCommunication;
+        let is_other = |index: &u64| {
+            *index != self.phase && (in_all || self.first_instances.contains_key(index))
+        };
+        let others = phases.iter().filter(|(index, _)| is_other(index));
+        phases.get(&self.phase).into_iter().chain(others.map(|(_, phase)| phase)).collect()
     }
 
     /// Adds the contexts of another loss to those in which this loss shows.

@@ -158,9 +158,8 @@ pub(super) fn compared<'a>(
     Compared { phase: phases[0], ranks, among }
 }
 
-/// Returns the phases of a loss, its own one before the others (those of first instances, or all
-/// phases if its calls are frequent), and the number of ranks that its values are averaged over:
-/// the ranks of `group`, or all ranks in a group imbalance and if no group is named.
+/// Returns the phases of a loss ([`Finding::phases`]), and the number of ranks that its values are
+/// averaged over: the ranks of `group`, or all ranks in a group imbalance and if no group is named.
 fn phases_of_group<'a>(
     conclusion: &'a Conclusion,
     finding: &Finding,
@@ -168,23 +167,15 @@ fn phases_of_group<'a>(
 ) -> (Vec<&'a PhaseTotals>, u32) {
     let Conclusion { totals, groups, .. } = conclusion;
     let of_phase = groups.get(&finding.phase).filter(|_| finding.kind != LossKind::GroupImbalance);
-    let firsts = finding.first_instances.keys();
     match group.and_then(|group| of_phase?.get(group as usize)) {
         Some(group) => {
             // The ranks of a first instance may form other groups.
             let same = |index| groups.get(index)?.iter().find(|it| it.ranks == group.ranks);
-            let groups = [group].into_iter().chain(firsts.filter_map(same));
+            let firsts = finding.first_instances.keys().filter_map(same);
+            let groups = [group].into_iter().chain(firsts);
             (groups.map(|group| &group.phase).collect(), group.ranks.len())
         }
-        None => {
-            // Frequent calls are one loss over all phases, as in its advice.
-            let in_all = finding.kind == LossKind::FrequentCommunication;
-            let all = totals.sums.phases.keys().filter(|_| in_all);
-            let others = all.chain(firsts.filter(|_| !in_all)).filter(|it| **it != finding.phase);
-            let indices = [&finding.phase].into_iter().chain(others);
-            let phases = indices.map(|index| &totals.sums.phases[index]);
-            (phases.collect(), totals.job.ranks.len())
-        }
+        None => (finding.phases(totals), totals.job.ranks.len()),
     }
 }
 
