@@ -17,7 +17,7 @@ use crate::input::RankInput;
 use crate::labelling::{ContextClass, context_classes, polls};
 use crate::owners::Owners;
 use crate::phase_unification::{unify_phases, whole_run};
-use crate::team_times::team_waits;
+use crate::team_times::{awaited_mpi_ns, team_waits};
 
 pub use calls::CallTime;
 
@@ -100,11 +100,13 @@ impl<'a> Rank<'a> {
         self.work(scratch, row.values.iter().copied())
     }
 
-    /// Returns the useful wall time of the communicating thread, in nanoseconds.
+    /// Returns the useful wall time of the communicating thread, in nanoseconds. Waits for threads
+    /// of its team count, unless these are in MPI.
     pub fn useful_ns(&self) -> u64 {
         let values = self.phases.iter().flat_map(|phase| &phase.values);
         let useful = values.filter(|(node, _)| self.is_useful[*node as usize]);
-        useful.map(|(_, value)| value.exclusive_ns).sum()
+        let useful_ns: u64 = useful.map(|(_, value)| value.exclusive_ns).sum();
+        useful_ns.saturating_sub(awaited_mpi_ns(&self.input.profile))
     }
 
     /// Returns a buffer for adding up this rank's work, to be reused for many instances.

@@ -48,7 +48,7 @@ fn in_place(work_ns: &[u128], place: &[NodeId]) -> u128 {
     place.iter().map(|node| work_ns[*node as usize]).sum()
 }
 
-/// What a thread waits for in a call.
+/// Reason for which a thread waits in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     /// Other threads or tasks.

@@ -41,7 +41,8 @@ impl TeamTimes {
             times.elapsed_ns += region.elapsed_ns;
             let team = u64::from(region.threads.max(1));
             times.region_ns += region.thread_ns.saturating_sub(team * in_mpi_ns(region));
-            times.scheduling_ns += region.scheduling_loss_ns();
+            times.scheduling_ns +=
+                region.scheduling_loss_ns().saturating_sub(team * mpi_of_others_ns(region));
             times.load_balance_ns +=
                 region.load_balance_loss_ns().saturating_sub(team * uneven_mpi_ns(region));
         }
@@ -85,15 +86,40 @@ impl TeamTimes {
     }
 }
 
-/// Returns the time in MPI of the thread of a region that is longest in MPI: its team is idle
-/// because of MPI for as long.
+/// Returns the time in which a thread of a region is in MPI, so that its team is idle because of
+/// MPI. Calls of several threads may be at the same time: it is at most the time that the longest
+/// work of a thread outside of MPI leaves.
 fn in_mpi_ns(region: &RegionProfile) -> u64 {
+    let own_ns = region.shares.iter().map(|share| share.work_ns.saturating_sub(share.mpi_ns));
+    let left_ns = region.elapsed_ns.saturating_sub(own_ns.max().unwrap_or(0));
+    region.mpi_ns.min(left_ns).max(longest_in_mpi_ns(region))
+}
+
+/// Returns the time in MPI of the thread of a region that is longest in MPI.
+fn longest_in_mpi_ns(region: &RegionProfile) -> u64 {
     region.shares.iter().map(|share| share.mpi_ns).max().unwrap_or(0)
+}
+
+/// Returns the time in which other threads of a region are in MPI than the one that is longest in
+/// MPI, as in `single` constructs: even the thread with most work then waits because of MPI.
+fn mpi_of_others_ns(region: &RegionProfile) -> u64 {
+    in_mpi_ns(region) - longest_in_mpi_ns(region)
 }
 
 /// Returns the part of the imbalance of a region that its threads' MPI calls bring about.
 fn uneven_mpi_ns(region: &RegionProfile) -> u64 {
-    in_mpi_ns(region).saturating_sub(region.mpi_ns / u64::from(region.threads.max(1)))
+    longest_in_mpi_ns(region).saturating_sub(region.mpi_ns / u64::from(region.threads.max(1)))
+}
+
+/// Returns the time in which the communicating thread of a rank waits in regions for other threads
+/// that are in MPI: as useful as its own MPI calls.
+pub fn awaited_mpi_ns(profile: &ProcessProfile) -> u64 {
+    let awaited_ns = |region: &RegionProfile| {
+        let own = region.shares.iter().find(|share| share.number == 0)?;
+        let idle_ns = region.elapsed_ns.saturating_sub(own.work_ns).saturating_sub(own.lock_ns);
+        Some(in_mpi_ns(region).saturating_sub(own.mpi_ns).min(idle_ns))
+    };
+    outermost(profile).filter_map(awaited_ns).sum()
 }
 
 /// Returns the time by which a region would be shorter if all threads had the same work in each
@@ -111,11 +137,12 @@ pub fn uneven_ns(region: &RegionProfile) -> u64 {
 
 /// Returns the time in which even the thread with most work waits in barriers or for tasks: the
 /// threads are uneven between barriers, beyond their difference in total. Waits for locks are a
-/// loss of their own.
+/// loss of their own, and waits for other threads in MPI one between ranks.
 pub fn stalled_ns(region: &RegionProfile) -> u64 {
     let idle_ns = region.elapsed_ns.saturating_sub(region.max_work_ns);
     let locked_ns = region.lock_ns / u64::from(region.threads.max(1));
-    idle_ns.saturating_sub(locked_ns).min(region.barrier_ns)
+    let stalled_ns = idle_ns.saturating_sub(locked_ns).min(region.barrier_ns);
+    stalled_ns.saturating_sub(mpi_of_others_ns(region))
 }
 
 /// Returns the regions of several threads that the communicating thread makes outside of such

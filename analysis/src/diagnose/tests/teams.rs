@@ -273,6 +273,57 @@ fn threads_that_wait_for_mpi_inside_of_a_region_are_not_uneven() {
     assert_eq!(rounded(openmp.load_balance), 1.0, "{openmp:?}");
 }
 
+/// A region of four threads that work and wait in barriers for these times, in milliseconds, and
+/// are in MPI for as long each; `own_ms` is the work of the communicating thread outside of MPI.
+fn with_mpi_of_all(
+    [elapsed_ms, own_ms, others_ms]: [u64; 3],
+    mpi_ms: u64,
+    contexts: &mut Contexts,
+) -> OpenMpProfile {
+    let mean_ms = (own_ms + 3 * others_ms) / 4 + mpi_ms;
+    let mut openmp = region(10, [elapsed_ms, mean_ms, own_ms + mpi_ms], contexts);
+    let share = |number: u32| {
+        let work_ms = mpi_ms + if number == 0 { own_ms } else { others_ms };
+        ShareProfile {
+            number,
+            work_ns: work_ms * MS,
+            barrier_ns: (elapsed_ms - work_ms) * MS,
+            mpi_ns: mpi_ms * MS,
+            ..ShareProfile::default()
+        }
+    };
+    let region = &mut openmp.regions[0];
+    region.shares = (0..4).map(share).collect();
+    region.mpi_ns = 4 * mpi_ms * MS;
+    region.barrier_ns = region.shares.iter().map(|share| share.barrier_ns).sum();
+    openmp
+}
+
+#[test]
+fn threads_that_wait_for_mpi_calls_of_one_another_are_not_uneven() {
+    // In turn, each of four threads is in MPI for 150 ms (single), while the others wait.
+    let in_turn: OpenMp = |_, contexts| with_mpi_of_all([1000, 400, 400], 150, contexts);
+    let receive = doing("main/solve/solve._omp_fn.0/MPI_Recv", 150 * MS);
+    let summary = with_teams(2, in_turn, |_| {
+        vec![doing(KERNEL, 400 * MS), receive, doing(IN_BARRIER, 450 * MS)]
+    });
+    assert!(of_kind(&summary, LossKind::ThreadImbalance).is_none(), "{:?}", losses(&summary));
+    let openmp = summary.efficiency.openmp.unwrap();
+    assert_eq!([openmp.load_balance, openmp.scheduling].map(rounded), [1.0, 1.0]);
+    assert_eq!(rounded(summary.efficiency.parallel.unwrap()), 0.4);
+    // All threads are in MPI for 600 ms at the same time (MPI_THREAD_MULTIPLE). One of them has
+    // 200 ms more work than the others.
+    let at_once: OpenMp = |_, contexts| with_mpi_of_all([1200, 600, 400], 600, contexts);
+    let receive = doing("main/solve/solve._omp_fn.0/MPI_Recv", 600 * MS);
+    let summary = with_teams(2, at_once, |_| vec![doing(KERNEL, 600 * MS), receive]);
+    let uneven = of_kind(&summary, LossKind::ThreadImbalance).expect("a loss");
+    assert_eq!(rounded(uneven.seconds), 0.15);
+    // Of 4 x 600 ms without MPI, 3 x 200 ms.
+    let openmp = summary.efficiency.openmp.unwrap();
+    assert_eq!([openmp.load_balance, openmp.scheduling].map(rounded), [0.75, 1.0]);
+    assert_eq!(rounded(summary.efficiency.load_balance.unwrap()), 1.0);
+}
+
 const IN_BARRIER: &str = "main/solve/solve._omp_fn.0/GOMP_barrier";
 
 /// Adds waits in barriers, summed over threads, to the first region.
