@@ -1,6 +1,6 @@
 //! Communicating threads that wait for other threads of their ranks, and what those do meanwhile.
 
-use plimsoll_calls::{self as calls, CallClass};
+use plimsoll_calls::{self as calls, CallClass, CallId};
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::Threads;
@@ -8,7 +8,7 @@ use crate::frame_classes::is_part;
 use crate::owners::function_around;
 use crate::phrase::{TIED, percent};
 use crate::team_places::TeamPlaces;
-use crate::thresholds::MIN_INNER_FRACTION;
+use crate::thresholds::{MAX_AWAITED_FRACTION, MIN_INNER_FRACTION};
 use crate::totals::Totals;
 
 /// Minimum fraction of the run that is waited for other threads to be noted.
@@ -64,24 +64,61 @@ fn awaited_region(totals: &Totals, cause: NodeId) -> Option<NodeId> {
     (2.0 * uneven_ns(*region) > uneven_ns(cause)).then_some(*outlined)
 }
 
+/// Returns whether other threads of the ranks do the work while the communicating threads mostly
+/// wait for them: efficiencies, which count the work of the latter, then say nothing. Waits for
+/// OpenMP's own threads do not count.
+pub fn work_is_elsewhere(totals: &Totals) -> bool {
+    awaited_fraction(totals) > MAX_AWAITED_FRACTION
+}
+
 /// Returns the note on waits for other threads, which efficiencies do not show; `None` if there are
-/// few. Waits for OpenMP's own threads do not count.
+/// few.
 pub fn note(totals: &Totals) -> Option<String> {
+    let fraction = awaited_fraction(totals);
+    if fraction < MIN_NOTED_FRACTION {
+        return None;
+    }
+    let effect = if work_is_elsewhere(totals) {
+        "There are no efficiencies: they would count the communicating threads alone."
+    } else if totals.teams.threads > 1 {
+        "The efficiency of OpenMP threads leaves out this time, in which they are idle."
+    } else {
+        "Efficiencies count the work of the communicating threads alone."
+    };
+    let part = |fraction: f64| percent(fraction).replace(TIED, " ");
+    let in_mpi = match mpi_fraction_of_others(totals) {
+        communicating if communicating >= MIN_NOTED_FRACTION => {
+            format!(", which are in MPI for {} of theirs", part(communicating))
+        }
+        _ => String::new(),
+    };
+    Some(format!(
+        "The communicating threads wait {} of the time for other threads of their ranks{in_mpi}. \
+         {effect}",
+        part(fraction),
+    ))
+}
+
+/// Returns the fraction of the run in which communicating threads wait for other threads of their
+/// ranks, except in OpenMP.
+fn awaited_fraction(totals: &Totals) -> f64 {
+    if totals.job.concurrent_threads == 0 {
+        return 0.0;
+    }
     let ranks = totals.job.ranks.len().max(1);
     let run_ns = totals.job.elapsed_ns as f64 * f64::from(ranks);
-    let awaited_ns = awaited_ns(totals, None, &[CallClass::WaitPartner]);
-    let fraction = awaited_ns as f64 / run_ns.max(1.0);
-    let effect = match totals.teams.threads > 1 {
-        true => "The efficiency of OpenMP threads leaves out this time, in which they are idle.",
-        false => "Efficiencies count the work of the communicating threads alone.",
-    };
-    (fraction >= MIN_NOTED_FRACTION && totals.job.concurrent_threads > 0).then(|| {
-        format!(
-            "The communicating threads wait {} of the time for other threads of their ranks. \
-             {effect}",
-            percent(fraction).replace(TIED, " ")
-        )
-    })
+    awaited_ns(totals, None, &[CallClass::WaitPartner]) as f64 / run_ns.max(1.0)
+}
+
+/// Returns the fraction of the time of all other threads in MPI calls (MPI_THREAD_MULTIPLE).
+fn mpi_fraction_of_others(totals: &Totals) -> f64 {
+    let is_mpi = |id: CallId| calls::call(id).is_some_and(|call| call.provider.is_mpi());
+    let nodes = (0..).zip(&totals.tree.contexts.nodes);
+    let roots = nodes.filter(|(id, node)| {
+        node.parent.is_none() && totals.tree.threads[*id as usize] == Threads::Other
+    });
+    let whole_ns: u128 = roots.map(|(id, _)| totals.nodes[id as usize].inclusive.sum).sum();
+    calls_ns(totals, Threads::Other, None, is_mpi) as f64 / whole_ns.max(1) as f64
 }
 
 /// Returns the time in which communicating threads wait for other threads of their ranks, also in
@@ -93,17 +130,28 @@ pub fn all_awaited_ns(totals: &Totals) -> u128 {
 /// Returns the time of communicating threads in calls of some classes, below `outer` or in the
 /// whole run, in nanoseconds, summed over ranks.
 fn awaited_ns(totals: &Totals, outer: Option<NodeId>, classes: &[CallClass]) -> u128 {
+    let is_one = |id: CallId| calls::class(id).is_some_and(|class| classes.contains(&class));
+    calls_ns(totals, Threads::Main, outer, is_one)
+}
+
+/// Returns the time of some threads in chosen calls that are not made by other calls, such as those
+/// of MPI, below `outer` or in the whole run, in nanoseconds, summed over ranks.
+fn calls_ns(
+    totals: &Totals,
+    threads: Threads,
+    outer: Option<NodeId>,
+    is_chosen: impl Fn(CallId) -> bool,
+) -> u128 {
     let contexts = &totals.tree.contexts;
     let call = |node: NodeId| contexts.frame_of(node).call;
-    let awaits = |node: &NodeId| {
+    let counts = |node: &NodeId| {
         let mut callers = contexts.outwards(*node).skip(1);
-        totals.tree.threads[*node as usize] == Threads::Main
-            && call(*node).and_then(calls::class).is_some_and(|class| classes.contains(&class))
-            // Not in another call, such as one of MPI.
+        totals.tree.threads[*node as usize] == threads
+            && call(*node).is_some_and(&is_chosen)
             && callers.clone().all(|caller| call(caller).is_none())
             && outer.is_none_or(|outer| callers.any(|caller| caller == outer))
     };
-    let nodes = (0..contexts.nodes.len() as NodeId).filter(awaits);
+    let nodes = (0..contexts.nodes.len() as NodeId).filter(counts);
     nodes.map(|node| totals.nodes[node as usize].inclusive.sum).sum()
 }
 

@@ -285,7 +285,7 @@ fn without_tree(
         ranks.by_ref().take(queries.len()).fold(RankSet::default(), |one, more| one.union(more))
     };
     let phases = phases(totals, &conclusion.alike);
-    let efficiency = efficiency(&totals.job, &totals.teams, over_time, job);
+    let efficiency = efficiency(totals, over_time, job);
     let alignment = totals.clocks.alignment(reference, totals.job.kept_period_ns);
     let mut losses: Vec<Loss> = Vec::new();
     for (index, (finding, chain)) in findings.iter().zip(&conclusion.chains).enumerate() {

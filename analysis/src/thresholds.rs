@@ -227,6 +227,12 @@ pub const MIN_DISTINCTION_FRACTION: f64 = 0.1;
 /// context to be absent from them.
 pub const ABSENT_FRACTION: f64 = 0.1;
 
+// Efficiencies
+
+/// Maximum fraction of the run in which the communicating threads wait for other threads of their
+/// ranks for efficiencies, which count the work of the communicating threads, to be given.
+pub const MAX_AWAITED_FRACTION: f64 = 0.5;
+
 // Samples of ranks (Fowler's slides: adaptive sampling; Cochran)
 
 /// Minimum mean of a metric that decides the number of sampled ranks, as a fraction of the run or
@@ -266,6 +272,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_cause_share", MIN_CAUSE_SHARE),
         ("evened_out_factor", EVENED_OUT_FACTOR),
         ("min_inner_fraction", MIN_INNER_FRACTION),
+        ("max_awaited_fraction", MAX_AWAITED_FRACTION),
         ("subgroup_factor", SUBGROUP_FACTOR),
         ("min_periods_per_instance", MIN_PERIODS_PER_INSTANCE),
         ("min_shared_fraction", MIN_SHARED_FRACTION),

@@ -8,14 +8,15 @@ use plimsoll_wire::truncation::Truncation;
 
 use crate::advice::{listed, named};
 use crate::agreement::Matching;
+use crate::awaited_threads;
 use crate::input::{FirstDeath, JobInfo};
 use crate::job_totals::{Counts, JobTotals};
 use crate::metrics::NS_PER_S;
 use crate::summary::{
     Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, PeriodUs, Run, TruncatedBy,
 };
-use crate::team_totals::TeamTotals;
 use crate::timeline::{Plan, TimelineTotals};
+use crate::totals::Totals;
 
 pub(super) fn run(totals: &JobTotals, job: &JobInfo) -> Run {
     let nodes = totals.hosts.iter().map(|(host, at)| NodeOfRun {
@@ -114,17 +115,19 @@ fn marks(totals: &JobTotals) -> Marks {
 /// Returns POP's efficiencies: parallel = load balance x communication x OpenMP. Waiting for the
 /// threads of its own team counts as useful for the first two, which compare ranks. The last one is
 /// left out of an MPI job that hardly uses its teams: their idle threads are not meant to work.
+/// Without MPI, or if other threads do the work of the ranks, there is nothing to compare.
 pub(super) fn efficiency(
-    totals: &JobTotals,
-    teams: &TeamTotals,
+    totals: &Totals,
     over_time: &Option<(Plan, TimelineTotals)>,
     job: &JobInfo,
 ) -> Efficiency {
+    let work_is_elsewhere = awaited_threads::work_is_elsewhere(totals);
+    let Totals { job: totals, teams, .. } = totals;
     let (mean_ns, max_ns) = (totals.useful.mean(totals.ranks.len()), totals.useful.max as f64);
     let elapsed_ns = totals.elapsed_ns as f64;
     let of = |part: f64, whole: f64| (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0));
     let openmp = teams.efficiency();
-    if job.mpi.abi == MpiAbi::None {
+    if job.mpi.abi == MpiAbi::None || work_is_elsewhere {
         return Efficiency { openmp, ..Efficiency::default() };
     }
     let openmp = openmp.filter(|_| teams.are_used(totals));

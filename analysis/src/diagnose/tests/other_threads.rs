@@ -100,10 +100,34 @@ fn threads_that_a_slow_rank_waits_for_are_told() {
     assert!(loss.advice.contains(words), "{}", loss.advice);
     let note = "The communicating threads wait 60 % of the time for other threads of their ranks.";
     assert!(summary.notes.iter().any(|it| it.starts_with(note)), "{:?}", summary.notes);
+    // Most of the work is in threads that efficiencies do not count.
+    assert_eq!(summary.efficiency.parallel, None);
     // Threads of another function are none that the slow one waits for.
     let summary = in_created_threads("main/set_up/sweep_block");
     let advice = &only_loss(&summary).advice;
     assert!(advice.contains("(mostly in pthread_join)"), "{advice}");
+}
+
+#[test]
+fn there_are_no_efficiencies_if_other_threads_do_the_work_of_the_ranks() {
+    for (awaited_ms, parallel) in [(600, None), (400, Some(0.6))] {
+        let mut subject = Subject::new(2);
+        (subject.threads, subject.concurrent_threads) = (3, Some(2));
+        subject.others =
+            vec![doing("work/solve", 1000 * MS), doing("work/exchange/MPI_Sendrecv", 1000 * MS)];
+        subject.step("main/MPI_Barrier", |_| {
+            let own = doing("main/solve", (1000 - awaited_ms) * MS);
+            vec![own, doing("main/pthread_join", awaited_ms * MS)]
+        });
+        let summary = verdict(&subject);
+        assert_eq!(summary.efficiency.parallel.map(rounded), parallel);
+        let note = format!(
+            "The communicating threads wait {} % of the time for other threads of their ranks, \
+             which are in MPI for 50 % of theirs.",
+            awaited_ms / 10
+        );
+        assert!(summary.notes.iter().any(|it| it.starts_with(&note)), "{:?}", summary.notes);
+    }
 }
 
 #[test]
