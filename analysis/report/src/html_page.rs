@@ -14,7 +14,7 @@
 //! | ranks | times of single ranks, from the file beside the summary ([`page_ranks`]) |
 //! | timeline | JSON: the file of the timeline beside the summary, as it is |
 //! | sources | JSON: lines of source code around the contexts that matter ([`source_excerpts`]) |
-//! | sentences | JSON: sentences of the text report about biclusters and sampled ranks |
+//! | sentences | JSON: sentences of the text report about its cost, biclusters and sampled ranks |
 //! | page | JSON: why a block is missing |
 
 mod columns;
@@ -38,6 +38,7 @@ use plimsoll_sys::own_files::open_regular;
 use self::rest::Rest;
 use super::patterns::pattern;
 use super::population_sentences::population;
+use super::text::cost;
 
 /// Page without data.
 const SHELL: &str = include_str!("../page/dist/page.html");
@@ -101,16 +102,15 @@ fn summary_blocks(summary: &Summary, beside: Option<&Path>, to: &mut dyn Write) 
     if !sources.is_empty() {
         json_block(to, "sources", &sources)?;
     }
-    let sentences = Sentences::of(summary);
-    if sentences != Sentences::default() {
-        json_block(to, "sentences", &sentences)?;
-    }
+    json_block(to, "sentences", &Sentences::of(summary))?;
     json_block(to, "page", &missing)
 }
 
 /// Sentences of the text report that the page repeats, so that both have one wording.
-#[derive(Default, PartialEq, Serialize)]
+#[derive(Serialize)]
 struct Sentences {
+    /// The cost of the measurement.
+    cost: String,
     /// One sentence per bicluster, in the summary's order.
     biclusters: Vec<String>,
     /// The sampled ranks; `None` if no ranks were sampled.
@@ -120,6 +120,7 @@ struct Sentences {
 impl Sentences {
     fn of(summary: &Summary) -> Self {
         Self {
+            cost: cost(summary),
             biclusters: summary.biclusters.iter().map(|it| pattern(summary, it)).collect(),
             population: population(summary),
         }

@@ -420,26 +420,9 @@ fn run_times(summary: &Summary, shown: usize) -> String {
 
 fn measured(summary: &Summary) -> String {
     let collection = &summary.collection;
-    let (sampling_s, collecting_s) = (collection.sampling_cpu_s, collection.collector_cpu_s);
-    let available_s = summary.run.elapsed_s * f64::from(summary.run.ranks.max(1));
-    // The collector of a run that was killed, or still runs, has not said what it took.
-    let (least, collecting) = match collecting_s > 0.0 {
-        true => ("", format!("{} collecting", seconds(collecting_s))),
-        false => ("at least ", "collecting unknown".into()),
-    };
-    let part = match summary.is_too_short() {
-        false => {
-            let percent = 100.0 * (sampling_s + collecting_s) / available_s;
-            format!("{least}{percent:.2} % of CPU time")
-        }
-        true => "not to be compared with so short a run".into(),
-    };
     let lost = if collection.lost == 0 { "none".into() } else { count(collection.lost) };
-    let mut sentence = format!(
-        "{}, {lost} lost; overhead {part} ({} sampling, {collecting})",
-        counted(collection.samples, "sample"),
-        seconds(sampling_s)
-    );
+    let samples = counted(collection.samples, "sample");
+    let mut sentence = format!("{samples}, {lost} lost; overhead {}", cost(summary));
     if let Some(finalize_s) = collection.finalize_s {
         sentence.push_str(&format!("; {} for the analysis at the end", seconds(finalize_s)));
     }
@@ -462,6 +445,26 @@ fn measured(summary: &Summary) -> String {
     }
     sentence.push('.');
     sentence
+}
+
+/// Returns the cost of the measurement: `0.26 % of CPU time (2.2 ms sampling, 40.2 ms collecting)`.
+pub fn cost(summary: &Summary) -> String {
+    let collection = &summary.collection;
+    let (sampling_s, collecting_s) = (collection.sampling_cpu_s, collection.collector_cpu_s);
+    let available_s = summary.run.elapsed_s * f64::from(summary.run.ranks.max(1));
+    // The collector of a run that was killed, or still runs, has not said what it took.
+    let (least, collecting) = match collecting_s > 0.0 {
+        true => ("", format!("{} collecting", seconds(collecting_s))),
+        false => ("at least ", "collecting unknown".into()),
+    };
+    let part = match summary.is_too_short() {
+        false => {
+            let percent = 100.0 * (sampling_s + collecting_s) / available_s;
+            format!("{least}{percent:.2} % of CPU time")
+        }
+        true => "not to be compared with so short a run".into(),
+    };
+    format!("{part} ({} sampling, {collecting})", seconds(sampling_s))
 }
 
 /// Returns a loss on one line or two, for [`super::brief`].

@@ -11,6 +11,8 @@ export interface Missing {
 
 /** Sentences of the text report. */
 export interface Sentences {
+  /** The cost of the measurement. */
+  cost: string;
   /** One sentence per bicluster. */
   biclusters: string[];
   /** `null` where no ranks were sampled. */
@@ -117,7 +119,7 @@ export async function readMissing(): Promise<Missing> {
 }
 
 export async function readSentences(): Promise<Sentences> {
-  return (await json<Sentences>("sentences")) ?? { biclusters: [], population: null };
+  return (await json<Sentences>("sentences")) ?? { cost: "", biclusters: [], population: null };
 }
 
 /** Reads the timeline; `null` where the page has none. */

@@ -135,19 +135,6 @@ function efficiency(summary: Summary): Child[] {
   ];
 }
 
-/** The cost of the measurement, as in the text report. */
-export function cost({ run, collection }: Summary): string {
-  const cpu = collection.sampling_cpu_s + collection.collector_cpu_s;
-  const available = run.elapsed_s * Math.max(run.ranks, 1);
-  if (!(available > 0)) return seconds(cpu);
-  // The collector of a run that was killed, or still runs, has not said what it took.
-  const isWhole = collection.collector_cpu_s > 0;
-  const collecting = isWhole ? `${seconds(collection.collector_cpu_s)} collecting`
-    : "collecting unknown";
-  return `${isWhole ? "" : "at least "}${percent(cpu / available)} of CPU time ` +
-    `(${seconds(collection.sampling_cpu_s)} sampling, ${collecting})`;
-}
-
 /** Reasons for not believing a verdict, as sentences. */
 export function doubtsOf(summary: Summary): string[] {
   const { run, collection, losses } = summary;
@@ -182,6 +169,13 @@ export function doubtsOf(summary: Summary): string[] {
   return doubts;
 }
 
+/** The cost of the measurement in the words of the text report, once they are decoded. */
+function cost(job: Job): HTMLElement {
+  const place = h("span");
+  void job.sentences().then((sentences) => { place.textContent = sentences.cost; });
+  return place;
+}
+
 /** What a user checks before believing a verdict. */
 function quality(job: Job): Child[] {
   const { run, collection } = job.summary;
@@ -197,7 +191,7 @@ function quality(job: Job): Child[] {
         count(collection.truncated))],
       ["MPI calls", h("span", { "data-key": "collection.mpi_calls" },
         count(collection.mpi_calls))],
-      ["Cost", cost(job.summary)],
+      ["Cost", cost(job)],
       ["Analysis at the end", seconds(collection.finalize_s)],
       ["Memory per rank", bytes(collection.memory_bytes)],
     ]),

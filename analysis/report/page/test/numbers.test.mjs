@@ -19,7 +19,7 @@ async function source(file) {
 
 const { entries, valueOf } = await source("entries.ts");
 const { metric } = await source("metrics.ts");
-const { cost, doubtsOf, partners } = await source("verdict_view.ts");
+const { doubtsOf, partners } = await source("verdict_view.ts");
 
 /** A function that calls itself, in 3 of its 5 s. */
 const recursive = {
@@ -36,13 +36,6 @@ test("a recursive call has its time among call paths, and counts once among func
 });
 
 const small = () => invented({ ranks: 4, contexts: 50 });
-
-test("the cost is a part of the time of the ranks, as in the text", () => {
-  const summary = small();
-  Object.assign(summary.run, { elapsed_s: 10, ranks: 4, threads: 64 });
-  Object.assign(summary.collection, { sampling_cpu_s: 3, collector_cpu_s: 1 });
-  assert.match(cost(summary), /^10.% of CPU time/);
-});
 
 test("truncated call paths are counted, since those of calls are among them", () => {
   const summary = small();

@@ -162,7 +162,6 @@ fn times_of_single_ranks_stand_by_context() {
 #[test]
 fn sentences_of_the_text_report_are_in_the_page() {
     let mut summary = summary(&["a", "b"]);
-    assert_eq!(content(&page(&summary, None), "sentences"), None);
     let bicluster = |ranks: &str, sign| Bicluster {
         event: None,
         nodes: vec![0, 1],
@@ -179,6 +178,18 @@ fn sentences_of_the_text_report_are_in_the_page() {
     assert_eq!(biclusters.len(), 3, "the page has more of them than the text report");
     assert!(biclusters[..2].iter().all(|it| text.contains(it)), "{biclusters:?}, {text}");
     assert_eq!(sentences["population"], serde_json::Value::Null);
+    // The page says the cost of a short run as the text report does.
+    let cost_of = |summary: &Summary| {
+        let cost = words(json(&page(summary, None), "sentences")["cost"].as_str().unwrap());
+        assert!(words(&crate::text(summary)).contains(&format!("overhead {cost};")), "{cost}");
+        cost
+    };
+    summary.collection.finalize_s = Some(0.1);
+    summary.run.elapsed_s = 2.0;
+    summary.run.period_us.asked = 100_000.0;
+    assert!(cost_of(&summary).starts_with("at least 0.00 % of CPU time (0 s sampling,"));
+    summary.thresholds.insert("min_run_periods".into(), 25.0);
+    assert!(cost_of(&summary).starts_with("not to be compared with so short a run (0 s sampling,"));
 }
 
 #[test]
