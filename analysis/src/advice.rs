@@ -207,9 +207,34 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         let waiters = ranks(facts.waiting, "waits", "wait");
         return format!("In {}, {waiters}: {LOCKED_WINDOW}", it.names);
     }
-    let meanwhile = facts.finding.causes.first().map_or_else(String::new, |cause| {
-        format!(" that are still in {}", worker(totals, cause.node))
-    });
+    let wait = format!("In {}, {} for", it.names, ranks(facts.waiting, "waits", "wait"));
+    let Some(cause) = facts.finding.causes.first() else {
+        let slow = &facts.finding.slow_ranks;
+        let (partners, reason) = match slow.is_empty() {
+            true => (
+                "partners".to_owned(),
+                "no function takes longer on a rank that waits less. Partners may also be \
+                 processes outside of the job",
+            ),
+            false => (named(slow), "no function takes much longer there than on other ranks"),
+        };
+        return format!(
+            "{wait} {partners}; the cause is not known, because {reason}. See what the partners do \
+             before they make this call."
+        );
+    };
+    let work = worker(totals, cause.node);
+    // Ranks that are known by their work, not by messages.
+    if !facts.finding.slow.is_empty() {
+        let certainty = if facts.finding.causes.len() > 1 { "most likely" } else { "still" };
+        return format!(
+            "{wait} {}, which {} {certainty} in {work} ({:.3} s). Distribute this work, do it \
+             after the call, or begin the call as a nonblocking one and work meanwhile.",
+            named(facts.slow),
+            plural(facts.slow.len(), "is", "are"),
+            facts.cause_s.1,
+        );
+    }
     let phase = totals.sums.phases.get(&facts.finding.phase);
     let excess_s = phase.map_or(0.0, |it| it.work.imbalance(totals.job.ranks.len()) / NS_PER_S);
     let in_turn = match excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s() {
@@ -217,10 +242,8 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         false => "",
     };
     format!(
-        "In {}, {} for partners{meanwhile}.{in_turn} Let a rank begin with what it has (smaller \
-         blocks, another order), or receive by nonblocking calls and work meanwhile.",
-        it.names,
-        ranks(facts.waiting, "waits", "wait"),
+        "{wait} partners that are still in {work}.{in_turn} Let a rank begin with what it has \
+         (smaller blocks, another order), or receive by nonblocking calls and work meanwhile."
     )
 }
 

@@ -46,6 +46,9 @@ pub struct Chain {
     pub lateness: Option<Lateness>,
     /// Main reason; `None` if there is none.
     pub pattern: Option<Pattern>,
+    /// Whether most of the waiting is for partners that are unknown, such as those outside of the
+    /// job.
+    pub are_unknown: bool,
 }
 
 /// The ranks at which a chain begins.
@@ -92,6 +95,7 @@ pub fn chains(findings: &[Finding], pairs: &Pairs, axis: &MatrixAxis, error_us: 
             origin: origin.flatten(),
             lateness,
             pattern: lateness.as_ref().and_then(pattern),
+            are_unknown: pairs.unknown_of_loss_ns(at) > whole_ns,
         }
     };
     findings.iter().enumerate().map(chain).collect()
@@ -230,12 +234,19 @@ pub fn name_causes(
 ) {
     let mut answers = answers.into_iter();
     for (finding, chain) in findings.iter_mut().zip(chains) {
+        // Late ranks are evidence by themselves; a stage is one only if ranks of the job wait for
+        // each other.
+        let is_stage = finding.slow.is_empty();
+        if finding.kind == LossKind::WaitForPartner && chain.are_unknown && is_stage {
+            finding.causes.clear();
+        }
         let Some(origin) = &mut chain.origin else { continue };
         let Some(work) = answers.next() else { return };
         let lost_ns = finding.seconds * NS_PER_S * origin.share.min(1.0);
         let causes = computed((totals, owners), finding.phase, &work, origin.ranks.len(), lost_ns);
         origin.node = causes.first().map(|cause| cause.node);
-        if !causes.is_empty() {
+        // Ranks that are late by their work are not the ones that messages lead to.
+        if !causes.is_empty() || !is_stage {
             finding.causes = causes;
         }
         finding.slow.clear();

@@ -16,22 +16,24 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{FrameKind, LONG_CALL_NS, NodeId};
 
 use crate::bandwidth::Bandwidths;
-use crate::canonical::{below, path};
-use crate::finding::{Finding, Scope};
+use crate::canonical::path;
+use crate::finding::{Finding, Scope, cause_time};
 use crate::frame_classes::is_system;
 use crate::imbalance::{Cause, PhaseImbalance};
 use crate::job_totals::JobTotals;
 use crate::label::Label;
 use crate::labelling::ContextClass;
+use crate::losses::slow_query;
 use crate::metrics::NS_PER_S;
-use crate::owners::function_around;
-use crate::queries::Quantity;
+use crate::owners::{Owners, function_around};
+use crate::partner_work::{of_late_ranks, of_stage};
+use crate::queries::{Quantity, Query};
 use crate::summary::LossKind;
 use crate::thresholds::{
     LONG_CALLS_FRACTION, MIN_FREQUENT_CALLS, MIN_FURTHER_SYMPTOM_FRACTION, MIN_LARGE_BYTES,
-    MIN_PARTNER_WORK_FRACTION, MIN_TRANSFER_FRACTION,
+    MIN_TRANSFER_FRACTION,
 };
-use crate::totals::{CallTotals, PhaseNode, PhaseTotals, Totals, uneven_ns};
+use crate::totals::{CallTotals, PhaseTotals, Totals, uneven_ns};
 
 /// Calls that wait for processes outside the job (MPI-4.1, 11.8 and 11.9).
 const AWAITS_OTHER_JOBS: [&str; 6] = [
@@ -100,13 +102,14 @@ pub fn left_ns(totals: &Totals, Scope { phase, imbalance, ranks, .. }: &Scope<'_
     }
 }
 
-/// Returns the communication losses of a phase.
+/// Returns the communication losses of the ranks of `scope` in a phase. Their partners may be any
+/// ranks of `whole`.
 ///
 /// `residual_ns` is the budget: the maximum loss of all its calls together, in nanoseconds.
 pub fn communication(
     totals: &Totals,
-    context_classes: &[ContextClass],
-    scope: &Scope<'_>,
+    (context_classes, owners): (&[ContextClass], &Owners),
+    (scope, whole): (&Scope<'_>, &Scope<'_>),
     residual_ns: f64,
 ) -> Vec<Finding> {
     let phase = scope.phase;
@@ -125,7 +128,15 @@ pub fn communication(
         lost.calls.push((call, ns));
     }
     lost.into_iter()
-        .filter_map(|((kind, _), lost)| finding(totals, context_classes, scope, kind, lost))
+        .filter_map(|((kind, _), lost)| {
+            let finding = finding(totals, context_classes, scope, kind, lost)?;
+            Some(match kind {
+                LossKind::WaitForPartner => {
+                    with_partners((totals, owners), (scope, whole), finding)
+                }
+                _ => finding,
+            })
+        })
         .collect()
 }
 
@@ -251,10 +262,7 @@ fn finding(
         lost.calls[1..].iter().filter(|(_, ns)| *ns >= MIN_FURTHER_SYMPTOM_FRACTION * called_ns);
     // The context with the largest loss represents the cause.
     let most = lost.causes.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
-    let causes = match most.and_then(|(node, _)| *node) {
-        Some(node) => vec![Cause::new(node, false, lost.ns)],
-        None => partners(totals, scope, symptom, lost.ns),
-    };
+    let cause = most.and_then(|(node, _)| *node).map(|node| Cause::new(node, false, lost.ns));
     let time = scope.phase.wait(symptom)?;
     let quantity = if scope.phase.ends_in == Some(symptom) {
         Quantity::Sync { phase: scope.index }
@@ -263,11 +271,32 @@ fn finding(
     };
     Some(Finding {
         also_in: also.map(|(call, _)| *call).collect(),
-        causes,
+        causes: cause.into_iter().collect(),
         waiting: scope.half_query(quantity, time.time.max),
         group: scope.group_index(),
         ..Finding::new(kind, scope.index, lost.ns / NS_PER_S, symptom)
     })
+}
+
+/// Adds the work in which partners are late, and the query for these ranks. Ranks of a group may
+/// wait for each other or for ranks of other groups.
+fn with_partners(
+    known: (&Totals, &Owners),
+    (scope, whole): (&Scope<'_>, &Scope<'_>),
+    finding: Finding,
+) -> Finding {
+    let (symptom, lost_ns) = (finding.symptom, finding.seconds * NS_PER_S);
+    let stage = of_stage(known.0, scope, symptom, lost_ns);
+    if !stage.is_empty() {
+        return Finding { causes: stage, ..finding };
+    }
+    for late in [scope, whole] {
+        let causes = of_late_ranks(known, late, scope, symptom, lost_ns);
+        let Some(first) = causes.first() else { continue };
+        let slow: Option<Query> = slow_query(known.0, late, first, &cause_time(late.phase, first));
+        return Finding { slow: slow.into_iter().collect(), causes, ..finding };
+    }
+    finding
 }
 
 /// Merges the losses of frequent calls from the same source code in different phases into one loss,
@@ -299,33 +328,4 @@ pub fn merge_by_source(findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> 
         kept.push(whole);
     }
     kept
-}
-
-/// Returns the work that a late partner is most likely to do meanwhile: the work of the function
-/// that waits, if it works too (a pipeline stage), otherwise all work of the phase.
-fn partners(totals: &Totals, scope: &Scope<'_>, symptom: NodeId, lost_ns: f64) -> Vec<Cause> {
-    let contexts = &totals.tree.contexts;
-    let inside = below(contexts, function_around(contexts, symptom));
-    let near = partners_among(scope, lost_ns, |node| inside[node as usize]);
-    if near.is_empty() { partners_among(scope, lost_ns, |_| true) } else { near }
-}
-
-fn partners_among(
-    &Scope { phase, ranks, .. }: &Scope<'_>,
-    lost_ns: f64,
-    chosen: impl Fn(NodeId) -> bool,
-) -> Vec<Cause> {
-    let work_ns = |it: &(&NodeId, &PhaseNode)| it.1.own.mean(ranks);
-    let workers: Vec<_> = phase.nodes.iter().filter(|(node, _)| chosen(**node)).collect();
-    let whole_ns: f64 = workers.iter().map(work_ns).sum();
-    // Ignore work that is small compared with the work of all ranks: ranks do not wait for it.
-    if whole_ns < MIN_PARTNER_WORK_FRACTION * phase.work.mean(ranks) {
-        return Vec::new();
-    }
-    let part = |it: &(&NodeId, &PhaseNode)| work_ns(it) / whole_ns.max(1.0);
-    let workers = workers.into_iter().filter(|it| part(it) >= MIN_PARTNER_WORK_FRACTION);
-    let mut causes: Vec<Cause> =
-        workers.map(|it| Cause::new(*it.0, true, part(&it) * lost_ns)).collect();
-    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
-    causes
 }

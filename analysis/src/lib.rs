@@ -45,6 +45,7 @@ pub mod mpmd;
 mod openmp_totals;
 pub mod owners;
 pub mod pairs;
+mod partner_work;
 pub mod per_rank;
 mod phase_unification;
 pub mod population;

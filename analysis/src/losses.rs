@@ -75,6 +75,7 @@ pub fn losses(
     }
     let delay = oversubscription(totals);
     let min_loss = min_loss(totals, delay.as_ref());
+    let classes = (context_classes, owners);
     let mut all = Vec::new();
     for (index, phase) in &totals.sums.phases {
         let ranks = totals.job.ranks.len();
@@ -91,10 +92,10 @@ pub fn losses(
         let left_ns = (left_ns(totals, &whole) - delay_ns).max(0.0);
         match groups.get(index) {
             Some(groups) => {
-                all.extend(mpmd::communication(totals, context_classes, (&whole, groups), left_ns))
+                all.extend(mpmd::communication(totals, classes, (&whole, groups), left_ns))
             }
             None if ranks > 1 => {
-                all.extend(communication(totals, context_classes, &whole, left_ns))
+                all.extend(communication(totals, classes, (&whole, &whole), left_ns))
             }
             None => {}
         }
@@ -208,8 +209,11 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
             other.kind == finding.kind
                 && other.group == finding.group
                 && (by_cause || other.symptom == finding.symptom)
-                && other.causes.first().map(|cause| cause.node)
-                    == finding.causes.first().map(|cause| cause.node)
+                && match (other.causes.first(), finding.causes.first()) {
+                    (Some(one), Some(other)) => one.node == other.node,
+                    // The cause of a wait for partners may show in one of the phases only.
+                    _ => true,
+                }
         };
         match kept.iter_mut().find(same).filter(|_| instances(&finding) == 1) {
             Some(recurring) => {
@@ -412,7 +416,7 @@ fn is_serial(time: &Accumulator, ranks: u32) -> bool {
 }
 
 /// Returns the query for ranks at or above mean + (maximum - mean) / 2.
-fn slow_query(
+pub fn slow_query(
     totals: &Totals,
     scope: &Scope<'_>,
     cause: &Cause,

@@ -136,7 +136,7 @@ fn groups_of(mut sums: Sums, members: &Members, period_ns: u64) -> Groups {
 /// together, in nanoseconds. One loss in several groups is reported once.
 pub fn communication(
     totals: &Totals,
-    context_classes: &[ContextClass],
+    classes: (&[ContextClass], &Owners),
     (whole, groups): (&Scope<'_>, &[Group]),
     left_ns: f64,
 ) -> Vec<Finding> {
@@ -149,8 +149,12 @@ pub fn communication(
         let imbalance = PhaseImbalance { even_ns, ..group.imbalance.clone() };
         let scope = Scope { imbalance: &imbalance, ..group.scope(whole.index, place) };
         let left_ns = (left_ns - idle_ns).max(0.0);
-        for finding in communication::communication(totals, context_classes, &scope, left_ns) {
-            // The causes of late partners are the groups' own work; all others are code that calls.
+        let scopes = (&scope, whole);
+        for mut finding in communication::communication(totals, classes, scopes, left_ns) {
+            if finding.kind == LossKind::WaitForPartner {
+                finding.causes.iter_mut().for_each(|it| it.group = holder(groups, place, it));
+            }
+            // The causes of late partners are work of groups; all others are code that calls.
             let cause = finding.causes.first().filter(|_| finding.kind != LossKind::WaitForPartner);
             let place = match cause {
                 Some(cause) => (Some(frame(cause.node)), None),
@@ -172,6 +176,14 @@ pub fn communication(
         finding
     });
     scaled.collect()
+}
+
+/// Returns the group that works longest in a cause of the waiting of group `waiting`; `None` if it
+/// is the waiting group itself.
+fn holder(groups: &[Group], waiting: u32, cause: &Cause) -> Option<u32> {
+    let time_ns = |place: u32| cause_time(&groups[place as usize].phase, cause).max;
+    let most = (0..groups.len() as u32).max_by_key(|place| (time_ns(*place), *place == waiting))?;
+    (most != waiting).then_some(most)
 }
 
 /// Merges one loss found in two groups: all ranks may wait, and the group with the larger loss

@@ -144,6 +144,9 @@ pub struct Pairs {
     others: Messages,
     /// For each loss, nanoseconds that the first axis entry of a pair waits for the second.
     losses: Vec<BTreeMap<(u32, u32), u64>>,
+    /// For each loss, nanoseconds that ranks wait for partners that are unknown: those of wildcard
+    /// receives without a status, and processes outside of the job.
+    unknown_of_losses: Vec<u64>,
     /// Ends of exemplary messages; empty without losses.
     ends: Ends,
 }
@@ -151,8 +154,12 @@ pub struct Pairs {
 impl Pairs {
     /// Adds up the messages of these ranks.
     pub fn of(ranks: &[Rank<'_>], wanted: &Wanted) -> Self {
-        let mut pairs =
-            Self { losses: vec![BTreeMap::new(); wanted.losses.len()], ..Self::default() };
+        let count = wanted.losses.len();
+        let mut pairs = Self {
+            losses: vec![BTreeMap::new(); count],
+            unknown_of_losses: vec![0; count],
+            ..Self::default()
+        };
         for rank in ranks.iter().filter(|rank| !rank.input.profile.partners.is_empty()) {
             pairs.add_rank(rank, wanted);
         }
@@ -182,12 +189,14 @@ impl Pairs {
                 }
                 partner => wanted.axis.of(partner),
             };
+            let losses = shows.get(&value.node).map_or(&[][..], Vec::as_slice);
             let Some(partner) = partner else {
                 self.unknown.add(&messages);
+                losses.iter().for_each(|it| self.unknown_of_losses[*it] += value.waited_ns);
                 continue;
             };
             self.all.entry((index, partner)).or_default().add(&messages);
-            for loss in shows.get(&value.node).into_iter().flatten() {
+            for loss in losses {
                 *self.losses[*loss].entry((index, partner)).or_default() += value.waited_ns;
             }
         }
@@ -201,6 +210,9 @@ impl Pairs {
         self.others.add(&other.others);
         for (ours, theirs) in self.losses.iter_mut().zip(other.losses) {
             merge(ours, theirs, |ours, ns| *ours += ns);
+        }
+        for (ours, ns) in self.unknown_of_losses.iter_mut().zip(other.unknown_of_losses) {
+            *ours += ns;
         }
         self.ends.combine(other.ends);
         self
@@ -246,6 +258,12 @@ impl Pairs {
     /// Returns all wait times, in nanoseconds, by pair of axis entries.
     pub fn waits(&self) -> Waits {
         self.all.iter().map(|(pair, it)| (*pair, it.waited_ns as f64)).collect()
+    }
+
+    /// Returns the time that ranks wait for unknown partners in the calls in which a loss shows, in
+    /// nanoseconds.
+    pub fn unknown_of_loss_ns(&self, loss: usize) -> f64 {
+        self.unknown_of_losses.get(loss).map_or(0.0, |ns| *ns as f64)
     }
 
     /// Returns the wait times, in nanoseconds, in the calls in which a loss shows; `None` if the

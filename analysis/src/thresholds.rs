@@ -99,6 +99,8 @@ pub const MIN_LARGE_BYTES: u64 = 64 << 10;
 pub const MIN_FURTHER_SYMPTOM_FRACTION: f64 = 0.05;
 /// Minimum part of all work that a function holds for partners to be late in it.
 pub const MIN_PARTNER_WORK_FRACTION: f64 = 0.1;
+/// Maximum wait of a rank for which others wait, as a fraction of their longest wait.
+pub const MAX_LATE_WAIT_FRACTION: f64 = 0.5;
 /// Maximum time of the slowest rank in files, as a multiple of the mean: beyond it the time is
 /// uneven work of few ranks. Among two ranks half-way between even and alone, 1.5.
 pub const MAX_IO_IMBALANCE: f64 = 2.0;
@@ -293,6 +295,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_large_bytes", MIN_LARGE_BYTES as f64),
         ("min_further_symptom_fraction", MIN_FURTHER_SYMPTOM_FRACTION),
         ("min_partner_work_fraction", MIN_PARTNER_WORK_FRACTION),
+        ("max_late_wait_fraction", MAX_LATE_WAIT_FRACTION),
         ("max_io_imbalance", MAX_IO_IMBALANCE),
         ("min_lock_wait_fraction", MIN_LOCK_WAIT_FRACTION),
         ("min_difference_time_factor", MIN_DIFFERENCE_TIME_FACTOR),

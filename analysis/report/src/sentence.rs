@@ -171,7 +171,7 @@ fn reasons(loss: &Loss) -> Option<String> {
     (!named.is_empty()).then(|| named.join(", "))
 }
 
-/// Returns the main cause; `None` if unknown.
+/// Returns the main cause; `None` for kinds without causes.
 pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
     if loss.kind == LossKind::Oversubscription {
         return Some(crowded(summary));
@@ -179,7 +179,9 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
     if matches!(loss.kind, LossKind::SlowNode | LossKind::SlowCore) {
         return Some(slow_place(summary, loss));
     }
-    let first = loss.causes.first()?;
+    let Some(first) = loss.causes.first() else {
+        return (loss.kind == LossKind::WaitForPartner).then(|| "not known".to_owned());
+    };
     let place = end_of(&first.path);
     let slow = ranks(&loss.slow_ranks, summary.run.ranks);
     let (mean, max) = (seconds(first.mean_s), seconds(first.max_s));
@@ -191,7 +193,7 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
         LossKind::LoadImbalance | LossKind::GroupImbalance => {
             format!("{place}, which takes longer on {slow} ({max} at most, {mean} on average)")
         }
-        LossKind::WaitForPartner if loss.origin.is_some() => {
+        LossKind::WaitForPartner if !loss.slow_ranks.is_empty() => {
             let changes = loss.origin.as_ref().is_some_and(|origin| origin.changes);
             let times = if changes { " at different times" } else { "" };
             let share = percent(first.share);

@@ -6,6 +6,7 @@ mod cores;
 mod counters;
 mod groups;
 mod job;
+mod late_ranks;
 mod loop_shares;
 mod loss_thresholds;
 mod other_threads;

@@ -228,6 +228,9 @@ function card(job: Job, loss: Loss, index: number): HTMLElement {
             h("p", { class: "difference" }, differenceText(first.difference, of))),
       ],
       loss.node && [h("dt", {}, "Caused by"), h("dd", {}, slowPlace(loss, of))],
+      !first && loss.kind === "wait_for_partner" && [
+        h("dt", {}, "Caused by"), h("dd", {}, "not known"),
+      ],
       loss.causes.length > 1 && [h("dt", {}, "Also"), h("dd", {}, further(job, loss, index))],
       loss.holders && loss.holders.length > 0 && [
         h("dt", {}, "Held by"),
@@ -331,7 +334,12 @@ function causedBy(loss: Loss, cause: Cause, of: number): string {
   if (loss.kind === "load_imbalance" || loss.kind === "group_imbalance") {
     return `${name}, which takes longer on ${ranks(loss.slow_ranks, of)} (${times})`;
   }
-  return `${name} (${percent(cause.share)} of the loss)`;
+  const share = `${percent(cause.share)} of the loss`;
+  if (loss.kind === "wait_for_partner" && loss.slow_ranks !== "") {
+    const times = loss.origin?.changes ? " at different times" : "";
+    return `${name} on ${ranks(loss.slow_ranks, of)}${times}, while others wait (${share})`;
+  }
+  return `${name} (${share})`;
 }
 
 function differenceText(difference: WorkDifference, of: number): string {
