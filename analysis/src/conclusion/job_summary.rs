@@ -127,10 +127,13 @@ pub(super) fn efficiency(
     let elapsed_ns = totals.elapsed_ns as f64;
     let of = |part: f64, whole: f64| (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0));
     let openmp = teams.efficiency();
-    if job.mpi.abi == MpiAbi::None || work_is_elsewhere {
+    if job.mpi.abi == MpiAbi::None {
         return Efficiency { openmp, ..Efficiency::default() };
     }
     let openmp = openmp.filter(|_| teams.are_used(totals));
+    if work_is_elsewhere {
+        return Efficiency { openmp, ..Efficiency::default() };
+    }
     let of_threads = openmp.map_or(1.0, |openmp| openmp.parallel);
     Efficiency {
         parallel: of(mean_ns, elapsed_ns).map(|of_ranks| of_ranks * of_threads),

@@ -237,7 +237,8 @@ pub struct Marks {
     pub off_reason: Option<String>,
 }
 
-/// POP efficiencies, 0 to 1, with the label computation as useful time; `None` without MPI.
+/// POP efficiencies, 0 to 1, with the label computation as useful time; `None` without MPI, and if
+/// the communicating threads mostly wait for other threads of their ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Efficiency {
     /// Mean useful time over ranks / elapsed time: load balance x communication, and x the parallel
@@ -252,8 +253,8 @@ pub struct Efficiency {
     #[serde(default)]
     pub openmp: Option<OpenMpEfficiency>,
     /// Efficiencies over time: at most 128 windows of equal length from the begin of the run to its
-    /// end; the last may be shorter. Empty without MPI. Their `parallel` is load balance x
-    /// communication, without OpenMP.
+    /// end; the last may be shorter. Empty if `parallel` is `None`. The `parallel` of a window is
+    /// load balance x communication, without OpenMP.
     #[serde(default)]
     pub windows: Vec<Window>,
 }

@@ -99,7 +99,9 @@ function timeBar(job: Job): Child {
 function efficiency(summary: Summary): Child[] {
   const { parallel, load_balance, communication, openmp, windows } = summary.efficiency;
   if (parallel === null && !openmp) {
-    return [h("p", {}, "Without MPI there are no ranks whose use could be compared.")];
+    return [h("p", {}, summary.run.mpi.abi === "none"
+      ? "Without MPI there are no ranks to compare."
+      : "The efficiencies are not known: see the notes.")];
   }
   const row = (key: string, name: string, value: number | null, help: string) => [
     h("dt", { title: help }, name),
