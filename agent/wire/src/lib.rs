@@ -20,6 +20,7 @@
 pub mod clock_anchor;
 pub mod doorbell;
 pub mod increments;
+pub mod leb128;
 pub mod lengths;
 pub mod lock_waits;
 pub mod record;

@@ -1,15 +1,13 @@
 //! Integers as bytes: LEB128, signed differences folded to small ones, and a cursor that reads them
 //! back from bytes of any origin.
 
+use plimsoll_wire::leb128;
+
 use super::spool_error::PayloadError;
 
-/// Appends an integer, seven bits a byte, low ones first.
-pub(super) fn put(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
+/// Appends an integer.
+pub(super) fn put(bytes: &mut Vec<u8>, value: u64) {
+    leb128::write(value, |byte| bytes.push(byte));
 }
 
 /// Folds a difference modulo 2^64 so that small ones of either sign become small integers.
@@ -59,23 +57,16 @@ impl<'a> Cursor<'a> {
     /// Returns an integer that [`put`] wrote.
     #[inline]
     pub(super) fn long(&mut self) -> Result<u64, PayloadError> {
-        let first = self.byte()?;
-        if first < 0x80 { Ok(u64::from(first)) } else { self.longer(u64::from(first & 0x7f)) }
+        // Most integers have one byte.
+        if let Some((byte @ ..0x80, rest)) = self.bytes.split_first() {
+            self.bytes = rest;
+            return Ok(u64::from(*byte));
+        }
+        self.longer()
     }
 
-    fn longer(&mut self, mut value: u64) -> Result<u64, PayloadError> {
-        for shift in (7..64).step_by(7) {
-            let byte = self.byte()?;
-            let part = u64::from(byte & 0x7f);
-            if shift == 63 && part > 1 {
-                return Err(PayloadError::Overflow);
-            }
-            value |= part << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(PayloadError::Overflow)
+    fn longer(&mut self) -> Result<u64, PayloadError> {
+        leb128::read(|| self.byte(), PayloadError::Overflow)
     }
 
     /// Returns an integer of 32 bits.

@@ -7,6 +7,7 @@ use super::{
     Stamp, TALLY, TASK_TOTALS, TICK, TICK_ADDED, TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
+use crate::leb128;
 use crate::lengths;
 use crate::lock_waits::LockWaitTotals;
 use crate::sync_id::{Subgroup, SyncId};
@@ -62,19 +63,7 @@ impl Cursor<'_> {
     }
 
     fn varint(&mut self) -> Result<u64, DecodeError> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                return Err(DecodeError::Overflow);
-            }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(DecodeError::Overflow)
+        leb128::read(|| self.byte(), DecodeError::Overflow)
     }
 
     fn numbers<const N: usize>(&mut self) -> Result<[u64; N], DecodeError> {

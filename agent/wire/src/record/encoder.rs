@@ -8,6 +8,7 @@ use super::{
     TICK_DROPPED, TRUNCATED,
 };
 use crate::increments::Counts;
+use crate::leb128;
 use crate::lengths;
 use crate::sync_id::SyncId;
 
@@ -35,12 +36,14 @@ impl<'b> Encoder<'b> {
         }
     }
 
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.byte(value as u8 | 0x80);
-            value >>= 7;
+    fn varint(&mut self, value: u64) {
+        leb128::write(value, |byte| self.byte(byte));
+    }
+
+    fn numbers(&mut self, values: &[u64]) {
+        for value in values {
+            self.varint(*value);
         }
-        self.byte(value as u8);
     }
 
     /// Writes a synchronisation; the subgroup of all ranks is written as none.
@@ -100,9 +103,7 @@ impl<'b> Encoder<'b> {
     fn counts(&mut self, counts: &Counts) {
         let used = counts.values.iter().rposition(|value| *value > 0).map_or(0, |last| last + 1);
         self.byte(used as u8);
-        for value in &counts.values[..used] {
-            self.varint(*value);
-        }
+        self.numbers(&counts.values[..used]);
         self.varint(counts.uncounted_ns);
     }
 
@@ -130,9 +131,7 @@ impl<'b> Encoder<'b> {
             }
             Record::Tally { slot, count, sum, bytes } => {
                 self.byte(TALLY | flag(bytes > 0, BYTES));
-                for value in [u64::from(slot), count, sum] {
-                    self.varint(value);
-                }
+                self.numbers(&[u64::from(slot), count, sum]);
                 if bytes > 0 {
                     self.varint(bytes);
                 }
@@ -140,9 +139,7 @@ impl<'b> Encoder<'b> {
             Record::Partner { slot, messages } => {
                 self.byte(SLOT | PARTNER);
                 let PartnerMessages { partner, sent, bytes, received, waited } = messages;
-                for value in [slot.into(), partner.into(), sent, bytes, received, waited] {
-                    self.varint(value);
-                }
+                self.numbers(&[slot.into(), partner.into(), sent, bytes, received, waited]);
             }
             Record::Counts { in_call, counts } => {
                 self.byte(SLOT | COUNTS | flag(in_call, IN_CALL));
@@ -150,39 +147,27 @@ impl<'b> Encoder<'b> {
             }
             Record::Message { slot, message } => {
                 self.byte(SLOT | MESSAGE | flag(message.is_sent, SENT));
-                for value in message.numbers(slot) {
-                    self.varint(value);
-                }
+                self.numbers(&message.numbers(slot));
             }
             Record::Region { slot, totals } => {
                 self.byte(SLOT | REGION_TOTALS);
-                for value in totals.numbers(slot) {
-                    self.varint(value);
-                }
+                self.numbers(&totals.numbers(slot));
             }
             Record::Share { slot, number, totals } => {
                 self.byte(SLOT | SHARE_TOTALS);
-                for value in totals.numbers(slot, number) {
-                    self.varint(value);
-                }
+                self.numbers(&totals.numbers(slot, number));
             }
             Record::Task { totals } => {
                 self.byte(SLOT | TASK_TOTALS);
-                for value in totals.numbers() {
-                    self.varint(value);
-                }
+                self.numbers(&totals.numbers());
             }
             Record::Length { of, length } => {
                 self.byte(SLOT | LENGTHS);
-                for value in lengths::numbers(of, length) {
-                    self.varint(value);
-                }
+                self.numbers(&lengths::numbers(of, length));
             }
             Record::LockWait { slot, totals } => {
                 self.byte(SLOT | LOCK_WAITS);
-                for value in totals.numbers(slot) {
-                    self.varint(value);
-                }
+                self.numbers(&totals.numbers(slot));
             }
             Record::Graft { path } => {
                 self.byte(SLOT | GRAFT);
