@@ -1,5 +1,5 @@
-//! Assembly that several bodies share: the frame that unwinders can pass, the argument words of the
-//! call, and the body of measured calls.
+//! Assembly that several bodies share: registers on the stack, the frame that unwinders can pass,
+//! the argument words of the call, and the body of measured calls.
 
 /// First instructions of a body: a stack frame that unwinders can pass, with `{room}` bytes.
 macro_rules! open_frame {
@@ -10,6 +10,20 @@ macro_rules! open_frame {
         mov rbp, rsp
         .cfi_def_cfa_register rbp
         sub rsp, {room}"
+    };
+}
+
+/// Pushes registers, in a way that unwinders can follow.
+macro_rules! push {
+    ($($register:ident)*) => {
+        concat!($("push ", stringify!($register), "\n.cfi_adjust_cfa_offset 8\n"),*)
+    };
+}
+
+/// Pops registers, in a way that unwinders can follow.
+macro_rules! pop {
+    ($($register:ident)*) => {
+        concat!($("pop ", stringify!($register), "\n.cfi_adjust_cfa_offset -8\n"),*)
     };
 }
 
@@ -103,4 +117,4 @@ macro_rules! measured_body {
     };
 }
 
-pub(crate) use {measured_body, open_frame, save_code, save_words};
+pub(crate) use {measured_body, open_frame, pop, push, save_code, save_words};

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use plimsoll_agent::observed_process;
 
+use crate::bodies::{pop, push};
 use crate::guard::guarded;
 use crate::passing_hook;
 use crate::real::{self, Function};
@@ -139,35 +140,14 @@ pub unsafe extern "C-unwind" fn syscall() {
         "je {measured}",
         "6: jmp rax",
         // Seven words, so that the stack is aligned to 16 at the call.
-        "3: push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rdx",
-        ".cfi_adjust_cfa_offset 8",
-        "push rcx",
-        ".cfi_adjust_cfa_offset 8",
-        "push r8",
-        ".cfi_adjust_cfa_offset 8",
-        "push r9",
-        ".cfi_adjust_cfa_offset 8",
+        "3:",
+        push!(rdi rsi rdx rcx r8 r9),
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",
         "call {before}",
         "add rsp, 8",
         ".cfi_adjust_cfa_offset -8",
-        "pop r9",
-        ".cfi_adjust_cfa_offset -8",
-        "pop r8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rcx",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdx",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
+        pop!(r9 r8 rcx rdx rsi rdi),
         "jmp 2b",
         // System V ABI for x86-64, A.2.1.
         "4: mov rax, rdi",
@@ -182,11 +162,9 @@ pub unsafe extern "C-unwind" fn syscall() {
         "jae 5f",
         "ret",
         "5: neg rax",
-        "push rax",
-        ".cfi_adjust_cfa_offset 8",
+        push!(rax),
         "call {errno}",
-        "pop rcx",
-        ".cfi_adjust_cfa_offset -8",
+        pop!(rcx),
         "mov dword ptr [rax], ecx",
         "mov rax, -1",
         "ret",

@@ -18,7 +18,7 @@ use plimsoll_agent::marks;
 use plimsoll_agent::regions::Entry;
 use plimsoll_wire::clock_anchor::ticks;
 
-use crate::bodies::{measured_body, open_frame, save_code, save_words};
+use crate::bodies::{measured_body, open_frame, pop, push, save_code, save_words};
 use crate::mpi_hooks::hook;
 use crate::parallel::parallel;
 use crate::wrappers::{enter, enter_runtime, leave, pthread_mutex_trylock};
@@ -287,11 +287,9 @@ unsafe extern "C" fn try_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {
 unsafe extern "C-unwind" fn pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {
     naked_asm!(
         ".cfi_startproc",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
+        push!(rdi),
         "call {try_lock}",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
+        pop!(rdi),
         "cmp eax, 16",
         "je {contended}",
         "ret",
