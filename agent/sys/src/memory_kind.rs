@@ -43,14 +43,8 @@ pub enum MemoryKind {
 /// Number of values of [`MemoryKind`].
 pub const MEMORY_KINDS: usize = 7;
 
-/// Bytes that the heap has mapped; 0 if the allocator does not count them.
+/// Bytes that the heap has mapped, including free blocks; 0 if the allocator does not count them.
 pub static HEAP_BYTES: AtomicU64 = AtomicU64::new(0);
-
-/// Returns the bytes that the heap has mapped now, including free blocks; 0 if the allocator does
-/// not count them.
-pub fn heap_bytes() -> u64 {
-    HEAP_BYTES.load(Ordering::Relaxed)
-}
 
 /// Whether much memory was freed, so that whole mappings of the heap may be free.
 static IS_TRIM_DUE: AtomicBool = AtomicBool::new(false);
