@@ -226,12 +226,14 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let work = worker(totals, cause.node);
     // Ranks that are known by their work, not by messages.
     if !facts.finding.slow.is_empty() {
-        let certainty = if facts.finding.causes.len() > 1 { "most likely" } else { "still" };
+        let (verb, doubt) = match facts.finding.causes.len() {
+            1 => (plural(facts.slow.len(), "is still", "are still"), ""),
+            _ => ("may be", " Each of the causes may be the one, as no message shows which."),
+        };
         return format!(
-            "{wait} {}, which {} {certainty} in {work} ({:.3} s). Distribute this work, do it \
-             after the call, or begin the call as a nonblocking one and work meanwhile.",
+            "{wait} {}, which {verb} in {work} ({:.3} s).{doubt} Distribute this work, do it after \
+             the call, or begin the call as a nonblocking one and work meanwhile.",
             named(facts.slow),
-            plural(facts.slow.len(), "is", "are"),
             facts.cause_s.1,
         );
     }
