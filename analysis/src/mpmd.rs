@@ -263,7 +263,7 @@ impl Tasks<'_> {
         let ranks = alike[index as usize].ranks.clone();
         // Contexts that only this group executes come first.
         let mut causes = finding.causes.clone();
-        let is_own = |cause: &Cause| cause_time(phase, cause).ranks == ranks.len();
+        let is_own = |cause: &Cause| self.is_task(finding.phase, index, cause);
         let task = groups::task(&self.totals.tree.contexts, &finding, is_own);
         causes.sort_by(|a, b| {
             is_own(b).cmp(&is_own(a)).then(b.ns.total_cmp(&a.ns)).then(a.node.cmp(&b.node))
@@ -280,6 +280,15 @@ impl Tasks<'_> {
         };
         let within = apart.then(|| self.within(Finding { seconds: within_s, ..finding }));
         [between].into_iter().chain(within).collect()
+    }
+
+    /// Returns whether all ranks of a group of the phase execute a context, and no others do.
+    fn is_task(&self, phase: u64, group: u32, context: &Cause) -> bool {
+        let ranks = self.alike[&phase][group as usize].ranks.len();
+        let executes = |phase: &PhaseTotals| cause_time(phase, context).ranks == ranks;
+        // Of too many groups only the numbers of ranks are known.
+        let in_group = |groups: &Vec<Group>| executes(&groups[group as usize].phase);
+        executes(&self.totals.sums.phases[&phase]) && self.groups.get(&phase).is_none_or(in_group)
     }
 
     /// Attributes uneven work to groups: with the causes of each group that is slower than the
@@ -341,7 +350,8 @@ impl Tasks<'_> {
         let ranks = &alike[place as usize].ranks;
         let most = || phase.waits_most(self.totals.job.ranks.len()).map(|(node, _)| node);
         let symptom = phase.ends_in.or_else(most)?;
-        let own = phase.nodes.iter().filter(|(_, node)| node.inclusive.ranks == ranks.len());
+        let is_own = |node: NodeId| self.is_task(index, place, &Cause::new(node, false, 0.0));
+        let own = phase.nodes.iter().filter(|(node, _)| is_own(**node));
         let (task, _) =
             own.max_by_key(|(node, it)| (it.inclusive.sum, std::cmp::Reverse(**node)))?;
         Some(Finding {

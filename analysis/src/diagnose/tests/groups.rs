@@ -144,6 +144,18 @@ fn a_task_of_one_rank_cannot_give_ranks_away() {
 }
 
 #[test]
+fn a_task_of_another_rank_is_not_the_task_of_a_group_of_one_rank() {
+    let summary = verdict(&ten_steps(4, |rank| match rank {
+        0 => vec![doing("main/solve", MS), doing("main/prepare_a", 100 * MS)],
+        3 => vec![doing("main/solve", MS), doing("main/prepare_b", 110 * MS)],
+        _ => vec![doing("main/solve", MS)],
+    }));
+    let loss = &summary.losses[0];
+    assert_eq!((loss.kind, &*loss.slow_ranks), (LossKind::GroupImbalance, "0"));
+    assert_eq!(causes(loss)[0].0, "main/prepare_a");
+}
+
+#[test]
 fn groups_are_unequal_also_where_waiting_hides_their_work() {
     let summary = verdict(&ten_steps(8, |rank| {
         let (task, ms) = if rank >= 6 { ("main/ocean", 90) } else { ("main/atmosphere", 60) };
