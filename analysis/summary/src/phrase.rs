@@ -231,40 +231,42 @@ fn shortened(name: &str) -> String {
 const ARROW: &str = " > ";
 
 /// Formats a path on one line. Until it fits, loops are left out, then inlined functions, then
-/// frames in the middle.
+/// other frames, each time the outermost first; `...` stands for what is left out. The first and
+/// the last frame always stay.
 pub fn path(path: &[Frame], width: usize) -> String {
-    let without = |kinds: &[FrameKind]| -> Vec<String> {
-        let last = path.len().saturating_sub(1);
-        let kept = path.iter().enumerate();
-        let kept = kept.filter(|(at, frame)| *at == last || !kinds.contains(&frame.kind));
-        kept.map(|(_, it)| frame(it)).collect()
-    };
-    let loops = [FrameKind::Loop, FrameKind::Line];
-    for kept in [without(&[]), without(&loops)] {
-        let line = kept.join(ARROW);
+    let names: Vec<String> = path.iter().map(frame).collect();
+    let mut middle: Vec<usize> = (1..path.len().saturating_sub(1)).collect();
+    middle.sort_by_key(|at| match path[*at].kind {
+        FrameKind::Loop | FrameKind::Line => 0,
+        FrameKind::Inlined => 1,
+        _ => 2,
+    });
+    shortened_path(&names, &middle, width)
+}
+
+/// Joins the names of a path on one line. Until it fits, names in the middle are left out: the
+/// first gives the place, the inner ones the work.
+pub fn fitted<Name: Borrow<str>>(names: &[Name], width: usize) -> String {
+    let middle: Vec<usize> = (1..names.len().saturating_sub(1)).collect();
+    shortened_path(names, &middle, width)
+}
+
+/// Joins the names of a path on one line. Until it fits, the next one of `optional`, indices of
+/// names, is left out; `...` stands for names that are left out side by side.
+fn shortened_path<Name: Borrow<str>>(names: &[Name], optional: &[usize], width: usize) -> String {
+    let mut shown: Vec<Option<&str>> = names.iter().map(|name| Some(name.borrow())).collect();
+    let mut optional = optional.iter();
+    loop {
+        let parts = shown.chunk_by(|one, other| one.is_none() && other.is_none());
+        let parts: Vec<&str> = parts.map(|part| part[0].unwrap_or("...")).collect();
+        let line = parts.join(ARROW);
         if line.len() <= width {
             return line;
         }
-    }
-    fitted(&without(&[FrameKind::Loop, FrameKind::Line, FrameKind::Inlined]), width)
-}
-
-/// Joins the names of a path on one line. Until it fits, names in the middle are left out.
-pub fn fitted<Name: Borrow<str>>(names: &[Name], width: usize) -> String {
-    let whole = names.join(ARROW);
-    if whole.len() <= width || names.len() < 3 {
-        return whole;
-    }
-    // The outermost frame and the inner ones are kept: the first gives the place, the others the
-    // work.
-    let mut kept = names.len() - 1;
-    loop {
-        let inner = names[names.len() - kept..].join(ARROW);
-        let shown = format!("{}{ARROW}...{ARROW}{inner}", names[0].borrow());
-        if shown.len() <= width || kept == 1 {
-            return shown;
+        match optional.next() {
+            Some(at) => shown[*at] = None,
+            None => return line,
         }
-        kept -= 1;
     }
 }
 
@@ -329,9 +331,26 @@ mod tests {
         ];
         for (width, line) in [
             (80, "main > loop at eos.cc:9 > solve > sweep (inlined) > loop at eos.cc:33"),
-            (60, "main > solve > sweep (inlined) > loop at eos.cc:33"),
-            (40, "main > solve > loop at eos.cc:33"),
-            (30, "main > ... > loop at eos.cc:33"),
+            (60, "main > ... > solve > sweep (inlined) > loop at eos.cc:33"),
+            (50, "main > ... > solve > ... > loop at eos.cc:33"),
+            (40, "main > ... > loop at eos.cc:33"),
+        ] {
+            assert_eq!(path(&frames, width), line);
+        }
+    }
+
+    #[test]
+    fn a_path_keeps_its_inner_loops_longest_and_marks_each_gap() {
+        let frames = [
+            function("main"),
+            part(FrameKind::Loop, "main", Some(7)),
+            function("checkpoint"),
+            part(FrameKind::Loop, "checkpoint", Some(6)),
+            function("zz"),
+        ];
+        for (width, line) in [
+            (50, "main > ... > checkpoint > loop at eos.cc:6 > zz"),
+            (40, "main > ... > checkpoint > ... > zz"),
         ] {
             assert_eq!(path(&frames, width), line);
         }
