@@ -89,7 +89,7 @@ pub fn lower(ours: Lowest, theirs: Lowest) -> Lowest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reference {
     lowest: Lowest,
-    /// Begin of the lowest rank's run and its duration, in nanoseconds.
+    /// Begin of the lowest rank's run and its duration with pauses, in nanoseconds.
     run_ns: Option<(u64, u64)>,
     /// Earliest return of any rank on this clock, in nanoseconds, by index of the synchronisation.
     ends: BTreeMap<u64, u64>,
@@ -118,7 +118,7 @@ impl Reference {
             return;
         }
         if *lowest == input.rank {
-            self.run_ns = Some((sync_returns.begin_ns, input.profile.elapsed_ns));
+            self.run_ns = Some((sync_returns.begin_ns, input.profile.span_ns()));
         }
         self.add(sync_returns.ends.iter().copied());
     }

@@ -222,7 +222,7 @@ impl Conclusion {
         let shows_threads = timeline::have_rows_of_their_own(&job.ranks);
         let chosen = timeline::chosen(totals, context_classes, findings, shows_threads);
         let contexts = (chosen, timeline::symptoms(findings));
-        let run = (job.ranks.clone(), job.elapsed_ns, job.bin_ns);
+        let run = (job.ranks.clone(), job.span_ns, job.bin_ns);
         Plan::new(run, alignment, wants_cells, contexts)
     }
 
@@ -405,7 +405,9 @@ fn when_of(
         true => timeline_totals.useful_ns(),
         false => vec![1.0; lost.len()],
     };
-    when(&lost, &reference, window_s, totals.job.elapsed_ns as f64 / NS_PER_S)
+    let is_measured: Vec<bool> = timeline_totals.are_measured().collect();
+    let end_s = totals.job.span_ns as f64 / NS_PER_S;
+    when((&lost, &reference), &is_measured, window_s, end_s)
 }
 
 /// Returns the number of the phase that a loss is in.

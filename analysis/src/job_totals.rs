@@ -51,8 +51,10 @@ pub struct JobTotals {
     pub left_out: BTreeMap<String, RankSet>,
     /// Nodes of the job, by host name.
     pub hosts: BTreeMap<String, Host>,
-    /// Longest run of any rank, in nanoseconds.
+    /// Longest run of any rank, without pauses of the measurement, in nanoseconds.
     pub elapsed_ns: u64,
+    /// Longest run of any rank with its pauses, in nanoseconds: the end of the time axis.
+    pub span_ns: u64,
     /// Longest time bin of any rank, in nanoseconds; 0 if no rank has bins.
     pub bin_ns: u64,
     /// Number of application threads.
@@ -177,6 +179,7 @@ impl JobTotals {
             left_out: BTreeMap::default(),
             hosts: BTreeMap::from([(input.host.clone(), host)]),
             elapsed_ns: profile.elapsed_ns,
+            span_ns: profile.span_ns(),
             bin_ns: profile.times.width_ns,
             threads: profile.threads,
             concurrent_threads: profile.concurrent_threads,
@@ -229,6 +232,7 @@ impl JobTotals {
             ours.others_ns += theirs.others_ns;
         });
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.span_ns = self.span_ns.max(other.span_ns);
         self.bin_ns = self.bin_ns.max(other.bin_ns);
         self.threads += other.threads;
         self.concurrent_threads += other.concurrent_threads;

@@ -59,6 +59,8 @@ pub struct Plan {
     windows: Grid,
     alignment: Alignment,
     elapsed_ns: u64,
+    /// Duration of the run with pauses of the measurement, in nanoseconds.
+    span_ns: u64,
 }
 
 /// Moments by stratum and metric. The metrics: work, work in each window, and the inclusive and
@@ -143,9 +145,10 @@ impl Plan {
         Self {
             strata: purpose.strata(&job.ranks, clusters),
             contexts,
-            windows: Grid::of_run(job.elapsed_ns, job.bin_ns).with_at_most(most),
+            windows: Grid::of_run(job.span_ns, job.bin_ns).with_at_most(most),
             alignment,
             elapsed_ns: job.elapsed_ns,
+            span_ns: job.span_ns,
         }
     }
 

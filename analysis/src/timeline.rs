@@ -62,15 +62,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Builds a plan for the ranks of a run of `elapsed_ns` nanoseconds with bins of `bin_ns`
-    /// nanoseconds.
+    /// Builds a plan for the ranks of a run of `span_ns` nanoseconds, pauses included, with bins of
+    /// `bin_ns` nanoseconds.
     pub fn new(
-        (ranks, elapsed_ns, bin_ns): (RankSet, u64, u64),
+        (ranks, span_ns, bin_ns): (RankSet, u64, u64),
         alignment: Alignment,
         wants_cells: bool,
         (chosen, symptoms): (Vec<NodeId>, Vec<NodeId>),
     ) -> Self {
-        let columns = Grid::of_run(elapsed_ns, bin_ns);
+        let columns = Grid::of_run(span_ns, bin_ns);
         let rows = if wants_cells { ranks.len().min(MAX_ROWS as u32) } else { 0 };
         let windows = columns.with_at_most(MAX_WINDOWS);
         let shows_threads = wants_cells && have_rows_of_their_own(&ranks);
@@ -101,6 +101,9 @@ pub struct TimelineTotals {
 struct Useful {
     sum_ns: u64,
     max_ns: u64,
+    /// Most time of any rank, useful or not; less than the length of the window if all ranks paused
+    /// the measurement, 0 if no rank was measured.
+    measured_ns: u64,
 }
 
 /// Time of ranks in a symptom in a window, in nanoseconds.
@@ -144,8 +147,10 @@ impl TimelineTotals {
         let known = Known::of(rank, tree, plan, Threads::Main, &times.bins, is_wait);
         let useful = useful_by_window(rank, plan.windows, &plan.alignment);
         let mut in_symptoms = vec![vec![0; plan.windows.count as usize]; plan.symptoms.len()];
+        let mut measured = vec![0; plan.windows.count as usize];
         let mut cells = plan.row(rank.input.rank).map(|row| (row, plan.columns.row()));
         for (bin, [begin_ns, end_ns]) in aligned_bins(rank, times, &plan.alignment) {
+            plan.windows.spread(begin_ns, end_ns, bin.whole_ns(), |at, ns| measured[at] += ns);
             for (symptom, ns) in known.in_symptoms(bin) {
                 let windows = &mut in_symptoms[symptom as usize];
                 plan.windows.spread(begin_ns, end_ns, ns, |at, ns| windows[at] += ns);
@@ -157,7 +162,13 @@ impl TimelineTotals {
                 }
             }
         }
-        let windows = useful.into_iter().map(|ns| Useful { sum_ns: ns, max_ns: ns }).collect();
+        let windows = useful.into_iter().zip(measured);
+        let windows = windows.map(|(useful_ns, measured_ns)| Useful {
+            sum_ns: useful_ns,
+            max_ns: useful_ns,
+            measured_ns,
+        });
+        let windows = windows.collect();
         let of_symptom = |windows: Vec<u64>| {
             windows.into_iter().map(|ns| InSymptom { sum_ns: ns, min_ns: ns }).collect()
         };
@@ -172,6 +183,7 @@ impl TimelineTotals {
         for (ours, theirs) in self.windows.iter_mut().zip(other.windows) {
             ours.sum_ns += theirs.sum_ns;
             ours.max_ns = ours.max_ns.max(theirs.max_ns);
+            ours.measured_ns = ours.measured_ns.max(theirs.measured_ns);
         }
         let ours = self.in_symptoms.iter_mut().flatten();
         for (ours, theirs) in ours.zip(other.in_symptoms.into_iter().flatten()) {
@@ -183,11 +195,12 @@ impl TimelineTotals {
         self
     }
 
-    /// Returns the efficiencies by window of a run of `elapsed_ns` nanoseconds.
-    pub fn windows(&self, plan: &Plan, elapsed_ns: u64) -> Vec<Window> {
+    /// Returns the efficiencies by window of a run of `span_ns` nanoseconds, pauses included. As in
+    /// the efficiencies of the whole run, pauses of all ranks do not count.
+    pub fn windows(&self, plan: &Plan, span_ns: u64) -> Vec<Window> {
         let window = |(useful, at): (&Useful, u64)| {
-            let (begin_ns, end_ns) = plan.windows.window(at, elapsed_ns);
-            let length_ns = end_ns.saturating_sub(begin_ns) as f64;
+            let (begin_ns, end_ns) = plan.windows.window(at, span_ns);
+            let length_ns = end_ns.saturating_sub(begin_ns).min(useful.measured_ns) as f64;
             let mean_ns = useful.sum_ns as f64 / f64::from(plan.ranks.len().max(1));
             let of = |part: f64, whole: f64| (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0));
             Window {
@@ -199,6 +212,11 @@ impl TimelineTotals {
             }
         };
         self.windows.iter().zip(0..).map(window).collect()
+    }
+
+    /// Returns for each window whether any rank was measured in it.
+    pub fn are_measured(&self) -> impl Iterator<Item = bool> {
+        self.windows.iter().map(|useful| useful.measured_ns > 0)
     }
 
     /// Returns the useful time of all ranks by window, in nanoseconds.
@@ -273,7 +291,7 @@ fn aligned_bins<'r>(
     let input = rank.input;
     let width_ns = times.width_ns;
     let mut begin_ns = alignment.begin_ns(input);
-    let run_end_ns = begin_ns.saturating_add_unsigned(input.profile.elapsed_ns);
+    let run_end_ns = begin_ns.saturating_add_unsigned(input.profile.span_ns());
     times.bins.iter().map(move |bin| {
         let span = [begin_ns, begin_ns.saturating_add_unsigned(width_ns).min(run_end_ns)];
         begin_ns = span[1];

@@ -13,18 +13,29 @@ const MIN_WINDOWS: usize = 9;
 const TRIMMED_FRACTION: f64 = 0.01;
 
 /// Returns when a loss happens. `lost` has the time of the loss in each window of `window_s`
-/// seconds of a run of `elapsed_s` seconds. `reference` has the time in each window that a steady
-/// loss is proportional to. `None` if the run has too few windows, or the loss follows none of the
+/// seconds of a run that ends at `end_s` seconds. `reference` has the time in each window that a
+/// steady loss is proportional to. Windows that are not `is_measured` do not count: the program
+/// paused the measurement. `None` if the run has too few windows, or the loss follows none of the
 /// three patterns.
-pub fn when(lost: &[f64], reference: &[f64], window_s: f64, elapsed_s: f64) -> Option<When> {
+pub fn when(
+    (lost, reference): (&[f64], &[f64]),
+    is_measured: &[bool],
+    window_s: f64,
+    end_s: f64,
+) -> Option<When> {
+    let measured: Vec<usize> = (0..lost.len()).filter(|at| is_measured[*at]).collect();
+    let of_measured =
+        |values: &[f64]| -> Vec<f64> { measured.iter().map(|at| values[*at]).collect() };
+    let (lost, reference) = (of_measured(lost), of_measured(reference));
+    let (lost, reference) = (lost.as_slice(), reference.as_slice());
     let all: f64 = lost.iter().sum();
     if lost.len() < MIN_WINDOWS || all <= 0.0 {
         return None;
     }
     let range = |kind, begin: usize, end: usize| When {
         kind,
-        from_s: begin as f64 * window_s,
-        to_s: (end as f64 * window_s).min(elapsed_s),
+        from_s: measured[begin] as f64 * window_s,
+        to_s: ((measured[end - 1] + 1) as f64 * window_s).min(end_s),
         share: lost[begin..end].iter().sum::<f64>() / all,
     };
     let (begin, end) = shortest(lost, CONFINED_SHARE * all);
@@ -91,7 +102,7 @@ mod tests {
     fn of(lost: impl Fn(usize) -> f64) -> Option<(WhenKind, f64, f64, f64)> {
         let lost: Vec<f64> = (0..100).map(lost).collect();
         let rounded = |share: f64| (share * 100.0).round() / 100.0;
-        let when = when(&lost, &[1.0; 100], 0.5, 49.8);
+        let when = when((&lost, &[1.0; 100]), &[true; 100], 0.5, 49.8);
         when.map(|it| (it.kind, it.from_s, it.to_s, rounded(it.share)))
     }
 
@@ -123,14 +134,23 @@ mod tests {
             useful[window] += 40.0 + more_ms;
             now_ms += 10.0 + more_ms;
         }
-        let when = when(&lost, &useful, 0.024, 2.38);
+        let when = when((&lost, &useful), &[true; 100], 0.024, 2.38);
         assert_eq!(when.map(|it| it.kind), Some(WhenKind::Growing));
+    }
+
+    #[test]
+    fn a_pause_of_the_measurement_does_not_confine_a_loss() {
+        let mut lost = [1.0; 100];
+        lost[..50].fill(0.0);
+        let is_measured: Vec<bool> = lost.iter().map(|it| *it > 0.0).collect();
+        let when = when((&lost, &[1.0; 100]), &is_measured, 0.5, 50.0).unwrap();
+        assert_eq!((when.kind, when.from_s, when.to_s), (WhenKind::Steady, 25.0, 50.0));
     }
 
     #[test]
     fn of_others_nothing_is_said() {
         assert_eq!(of(|at| 100.0 - at as f64), None);
         assert_eq!(of(|_| 0.0), None);
-        assert_eq!(when(&[1.0; 8], &[1.0; 8], 1.0, 8.0), None);
+        assert_eq!(when((&[1.0; 8], &[1.0; 8]), &[true; 8], 1.0, 8.0), None);
     }
 }

@@ -515,8 +515,17 @@ pub struct TimeBin {
     pub other_calls_ns: u64,
 }
 
-/// A thread's time in equal bins from the begin of the run on. The last bin of the communicating
-/// thread reaches to the end of the run or beyond it.
+impl TimeBin {
+    /// Returns the time of all contexts, in nanoseconds: less than the length of the bin if the
+    /// measurement was paused.
+    pub fn whole_ns(&self) -> u64 {
+        let of_values: u64 = self.values.iter().map(|(_, ns)| ns).sum();
+        of_values + self.other_work_ns + self.other_calls_ns
+    }
+}
+
+/// A thread's time in equal bins from the begin of the run on, pauses included. The last bin of the
+/// communicating thread reaches to the end of the run or beyond it, or to a pause at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeSeries {
     /// Length of a bin, in nanoseconds; 0 if there are no bins.
@@ -620,4 +629,12 @@ pub struct ProcessProfile {
     /// of [`CollectionCounts::late_functions`].
     #[serde(default)]
     pub late: Vec<LateFunction>,
+}
+
+impl ProcessProfile {
+    /// Returns the duration of the run with the pauses of the measurement, in nanoseconds. Bins of
+    /// time and begins of phases lie within it.
+    pub fn span_ns(&self) -> u64 {
+        self.elapsed_ns.saturating_add(self.collection.paused_ns)
+    }
 }

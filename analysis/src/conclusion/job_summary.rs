@@ -141,7 +141,7 @@ pub(super) fn efficiency(
         communication: of(max_ns, elapsed_ns),
         openmp,
         windows: over_time.as_ref().map_or_else(Vec::new, |(plan, timeline_totals)| {
-            timeline_totals.windows(plan, totals.elapsed_ns)
+            timeline_totals.windows(plan, totals.span_ns)
         }),
     }
 }
@@ -254,7 +254,7 @@ fn paused(totals: &JobTotals) -> Option<String> {
     (paused_ns > 0).then(|| {
         format!(
             "The program paused the measurement (MPI_Pcontrol) for {:.2} s: the run time and all \
-             other durations leave that time out, the times of a phase's begin do not.",
+             other durations leave that time out; times since the begin of the run include it.",
             paused_ns as f64 / NS_PER_S
         )
     })

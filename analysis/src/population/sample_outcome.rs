@@ -47,7 +47,7 @@ impl RunMetric {
 fn run_metrics(plan: &Plan, moments: &Moments, sizes: &[u32]) -> Vec<RunMetric> {
     let unit_s = 2f64.powi(plan.shift() as i32) / NS_PER_S;
     let windows = (0..plan.windows.count).map(|at| {
-        let (begin_ns, end_ns) = plan.windows.window(at, plan.elapsed_ns);
+        let (begin_ns, end_ns) = plan.windows.window(at, plan.span_ns);
         (MetricKind::Window { begin_ns, end_ns }, end_ns.saturating_sub(begin_ns))
     });
     let contexts = plan.contexts.iter().flat_map(|node| {

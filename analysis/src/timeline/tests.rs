@@ -168,12 +168,41 @@ fn clocks_that_are_ahead_and_drift_do_not_shift_cells() {
 }
 
 #[test]
+fn a_pause_is_part_of_the_axis_and_has_no_efficiencies() {
+    let mut inputs = half_uneven(8).inputs();
+    for profile in inputs.iter_mut().map(|input| &mut input.profile) {
+        // A pause as long as the measured part, before that.
+        let paused = profile.times.bins.len();
+        profile.times.bins.splice(0..0, vec![TimeBin::default(); paused]);
+        profile.collection.paused_ns = paused as u64 * profile.times.width_ns;
+    }
+    let summary = run(1, |comm: &dyn Communicator| diagnose(comm, inputs.clone(), &job()).unwrap());
+    let summary = summary.into_iter().flatten().next().unwrap();
+    let windows = &summary.efficiency.windows;
+    let last = windows.last().unwrap();
+    assert!((last.end_s - 2.0 * summary.run.elapsed_s).abs() < 0.02, "{last:?}");
+    let (paused, measured) = windows.split_at(windows.len() / 2);
+    assert!(paused.iter().all(|it| it.parallel.is_none() && it.communication.is_none()));
+    let mean = measured.iter().map(|it| it.parallel.unwrap()).sum::<f64>() / measured.len() as f64;
+    assert!((mean - summary.efficiency.parallel.unwrap()).abs() < 0.01, "{mean}");
+    let when = summary.losses[0].when.as_ref().unwrap();
+    // The ranks differ from 1.2 s after the pause on.
+    assert!((when.from_s - 4.4).abs() < 0.1 && (when.to_s - 6.4).abs() < 0.1, "{when:?}");
+}
+
+#[test]
 fn without_bins_there_are_windows_without_time() {
     let mut inputs = half_uneven(2).inputs();
     inputs.iter_mut().for_each(|input| input.profile.times = Default::default());
     let summary = run(1, |comm: &dyn Communicator| diagnose(comm, inputs.clone(), &job()).unwrap());
     let summary = summary.into_iter().flatten().next().unwrap();
-    assert!(summary.efficiency.windows.iter().all(|it| it.load_balance.is_none()));
+    assert!(
+        summary
+            .efficiency
+            .windows
+            .iter()
+            .all(|it| it.parallel.is_none() && it.load_balance.is_none())
+    );
 }
 
 const KERNEL: &str = "worker/solve/kernel";

@@ -253,8 +253,8 @@ pub struct Efficiency {
     #[serde(default)]
     pub openmp: Option<OpenMpEfficiency>,
     /// Efficiencies over time: at most 128 windows of equal length from the begin of the run to its
-    /// end; the last may be shorter. Empty if `parallel` is `None`. The `parallel` of a window is
-    /// load balance x communication, without OpenMP.
+    /// end, pauses of the measurement included; the last may be shorter. Empty if `parallel` is
+    /// `None`. The `parallel` of a window is load balance x communication, without OpenMP.
     #[serde(default)]
     pub windows: Vec<Window>,
 }
@@ -276,18 +276,19 @@ pub struct OpenMpEfficiency {
     pub serialisation: f64,
 }
 
-/// POP efficiencies of a part of the run, 0 to 1. `None` if no rank did useful work.
+/// POP efficiencies of a part of the run, 0 to 1. `None` if no rank was measured in it, because the
+/// program paused the measurement; `load_balance` also if no rank did useful work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     /// Begin, in seconds since the begin of the run on the reference's clock.
     pub begin_s: f64,
     /// End, on the same clock.
     pub end_s: f64,
-    /// Mean useful time over ranks / length of the window.
+    /// Mean useful time over ranks / length of the window without pauses of all ranks.
     pub parallel: Option<f64>,
     /// Mean / maximum of the ranks' useful time in the window.
     pub load_balance: Option<f64>,
-    /// Maximum of the ranks' useful time in the window / its length.
+    /// Maximum of the ranks' useful time in the window / its length without pauses of all ranks.
     pub communication: Option<f64>,
 }
 
