@@ -13,7 +13,7 @@ use crate::input::{FirstDeath, JobInfo};
 use crate::job_totals::{Counts, JobTotals};
 use crate::metrics::NS_PER_S;
 use crate::summary::{
-    Clock, Collection, Efficiency, Marks, MpiAbi, NodeOfRun, PeriodUs, Run, TruncatedBy,
+    Clock, Collection, Efficiency, KILLED, Marks, MpiAbi, NodeOfRun, PeriodUs, Run, TruncatedBy,
 };
 use crate::timeline::{Plan, TimelineTotals};
 use crate::totals::Totals;
@@ -61,7 +61,20 @@ fn incomplete(totals: &JobTotals, job: &JobInfo) -> Option<String> {
     let left_out = left_out.next().map(|first| left_out.fold(first, |all, more| all.union(&more)));
     let left_out = left_out.filter(|_| job.complete);
     let left_out = left_out.map(|ranks| format!("the profile of {} was left out", named(&ranks)));
-    job.incomplete.clone().or(left_out)
+    job.incomplete.clone().or(left_out).or_else(|| first_end(job))
+}
+
+/// Returns which rank ended first and how the run ended then, as the end of a sentence; `None` if
+/// no rank ended early. A rank that was killed by signal 9 leaves no other trace: the launcher then
+/// ends all other ranks by signal 15.
+fn first_end(job: &JobInfo) -> Option<String> {
+    let FirstDeath { rank, at_ns } = job.death.filter(|_| job.is_broken_off())?;
+    let then = match job.ended.as_str() {
+        KILLED => "the run was killed".to_owned(),
+        "signal 15" => "the other ranks were then ended by signal 15".to_owned(),
+        ended => format!("the run ended by {ended}"),
+    };
+    Some(format!("rank {rank} ended first, at {:.1} s; {then}", at_ns as f64 / NS_PER_S))
 }
 
 pub(super) fn collection(totals: &JobTotals) -> Collection {
@@ -294,6 +307,21 @@ mod tests {
         totals.counts.pruned = 8886;
         let note = pruned(&totals).unwrap();
         assert!(note.contains("8886 stacks (11 % of the samples)"), "{note}");
+    }
+
+    #[test]
+    fn the_rank_that_ended_first_is_named_before_the_signal_of_the_others() {
+        let death = Some(FirstDeath { rank: 2, at_ns: 9_610_000_000 });
+        let killed = JobInfo { complete: false, ended: "signal 15".into(), death, ..job() };
+        let totals = JobTotals::default();
+        assert_eq!(
+            incomplete(&totals, &killed).as_deref(),
+            Some("rank 2 ended first, at 9.6 s; the other ranks were then ended by signal 15")
+        );
+        let reason = Some(String::from("the spool of rank 1 is damaged"));
+        let damaged = JobInfo { incomplete: reason.clone(), ..killed.clone() };
+        assert_eq!(incomplete(&totals, &damaged), reason);
+        assert_eq!(incomplete(&totals, &JobInfo { death: None, ..killed }), None);
     }
 
     #[test]

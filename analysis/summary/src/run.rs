@@ -36,8 +36,8 @@ pub struct Run {
     pub clock: Clock,
     /// Whether the run reached MPI_Finalize (without MPI: its exit) and all ranks contributed.
     pub complete: bool,
-    /// Reason why it is not complete, as the end of a sentence; `None` if [`Run::ended`] is the
-    /// reason.
+    /// Reason why it is not complete, as the end of a sentence: the rank that ended first if one is
+    /// known; `None` if [`Run::ended`] is the reason.
     #[serde(default)]
     pub incomplete: Option<String>,
     /// End of the run: `finalize`, `exit`, `abort`, `signal 11`, ...
