@@ -40,12 +40,15 @@ fn sentence(it: &Loop) -> String {
         percent(it.fraction)
     );
     let mut clusters = distinguishable(&it.clusters);
+    let is_numbered = has_true_numbers(it, all);
     if clusters.len() > 1 {
         let time_s = |cluster: &IterationCluster| cluster.mean_s * weight(cluster) as f64;
         clusters.sort_by(|a, b| time_s(b).total_cmp(&time_s(a)));
         let shown = clusters.iter().take(MAX_CLUSTERS);
         sentence.push_str("; ");
-        sentence.push_str(&shown.map(cluster_in_words).collect::<Vec<_>>().join(", "));
+        sentence.push_str(
+            &shown.map(|it| cluster_in_words(it, is_numbered)).collect::<Vec<_>>().join(", "),
+        );
         let rest = clusters.len().saturating_sub(MAX_CLUSTERS) as u64;
         if rest > 0 {
             sentence.push_str(&format!(", and {}", counted(rest, "smaller cluster")));
@@ -53,6 +56,15 @@ fn sentence(it: &Loop) -> String {
     }
     sentence.push('.');
     sentence
+}
+
+/// Returns whether the iterations of a loop with `all` of them may be named by their numbers. Where
+/// samples missed iterations, those that they tell apart have later numbers in truth; a number that
+/// is not below the bound shows that to the reader.
+fn has_true_numbers(it: &Loop, all: u64) -> bool {
+    let numbers = it.clusters.iter().map(|cluster| &cluster.iterations);
+    let last = numbers.filter_map(|list| list.parse::<RankSet>().ok()?.iter().last()).max();
+    it.iterations.exact || last.is_none_or(|last| u64::from(last) < all)
 }
 
 /// Joins clusters that read alike: their printed durations are equal, and they have neither period
@@ -89,18 +101,24 @@ fn weight(cluster: &IterationCluster) -> u64 {
     cluster.weight.unwrap_or_else(|| rank_count(&cluster.iterations))
 }
 
-/// Returns a cluster in words: duration, iterations, period, representative and distinction.
-fn cluster_in_words(cluster: &IterationCluster) -> String {
+/// Returns a cluster in words: duration, iterations (by number if `is_numbered`), period,
+/// representative and distinction.
+fn cluster_in_words(cluster: &IterationCluster, is_numbered: bool) -> String {
     let list = &cluster.iterations;
     let listed = rank_count(list);
+    // A list that is longer than the cluster has iterations of other clusters, too.
+    let is_exact = listed <= weight(cluster);
     let members = match listed {
-        1 => format!("iteration {list}"),
-        _ if list.len() <= MAX_LIST_CHARS => format!("iterations {list}"),
-        number => counted(number, "iteration"),
+        1 if is_numbered => format!("iteration {list}"),
+        1 => "one iteration".to_owned(),
+        _ if is_numbered && is_exact && list.len() <= MAX_LIST_CHARS => {
+            format!("iterations {list}")
+        }
+        number => counted(number.min(weight(cluster)), "iteration"),
     };
     let mut words = format!("{} in {members}", seconds(cluster.mean_s));
     let every = cluster.period.map(|period| format!("every {}", ordinal(period)));
-    let such_as = cluster.representative.filter(|_| listed > 1);
+    let such_as = cluster.representative.filter(|_| is_numbered && listed > 1);
     let such_as = such_as.map(|number| format!("such as {number}"));
     let details: Vec<String> = every.into_iter().chain(such_as).collect();
     if !details.is_empty() {
@@ -152,7 +170,7 @@ mod tests {
             slices: Vec::new(),
             instance: None,
         };
-        let words = |it: &IterationCluster| cluster_in_words(it).replace('\u{a0}', " ");
+        let words = |it: &IterationCluster| cluster_in_words(it, true).replace('\u{a0}', " ");
         assert_eq!(
             words(&cluster),
             "30.0 ms in iterations 9-99:10 (every 10th, such as 49) with 12.0 ms in build_list \
@@ -167,6 +185,9 @@ mod tests {
         cluster.representative = None;
         cluster.weight = None;
         assert_eq!(words(&cluster), "30.0 ms in iteration 7");
+        // The list has numbers of other clusters, too.
+        (cluster.iterations, cluster.weight) = ("0-99".into(), Some(60));
+        assert_eq!(words(&cluster), "30.0 ms in 60 iterations");
         assert_eq!(
             [1, 2, 3, 11, 12, 21].map(ordinal),
             ["1st", "2nd", "3rd", "11th", "12th", "21st"]
@@ -227,5 +248,22 @@ mod tests {
         it.iterations.exact = false;
         let bounds = ": at least 198 iterations, at most 20.2 ms each on average";
         assert!(plain(&it).contains(bounds), "{}", plain(&it));
+        let cluster = |iterations: &str, mean_s, weight| IterationCluster {
+            iterations: iterations.into(),
+            mean_s,
+            representative: Some(3),
+            weight: Some(weight),
+            period: None,
+            distinction: None,
+            slices: Vec::new(),
+            instance: None,
+        };
+        it.clusters = vec![cluster("0-196", 0.02, 197), cluster("197", 0.9, 1)];
+        let numbered = "20.0 ms in iterations 0-196 (such as 3), 0.90 s in iteration 197.";
+        assert!(plain(&it).ends_with(numbered), "{}", plain(&it));
+        // A number that is not below the bound: samples missed iterations before it.
+        it.clusters[1].iterations = "198".into();
+        let unnumbered = "20.0 ms in 197 iterations, 0.90 s in one iteration.";
+        assert!(plain(&it).ends_with(unnumbered), "{}", plain(&it));
     }
 }

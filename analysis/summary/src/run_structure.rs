@@ -105,7 +105,9 @@ pub struct Iterations {
 /// Cluster of iterations with similar behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IterationCluster {
-    /// Numbers of the iterations, as ranges.
+    /// Numbers of the iterations, as ranges. More than 32 ranges without a pattern are widened and
+    /// include iterations of other clusters: the list is then longer than `weight`. In a loop that
+    /// is not exact, numbers do not count iterations that samples missed.
     pub iterations: String,
     /// Mean duration.
     pub mean_s: f64,

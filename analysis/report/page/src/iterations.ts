@@ -71,6 +71,16 @@ export function iterationsOf({ iterations }: Loop): number {
   return Math.max(exact ? calls_seen ?? accepted + rejected : accepted, 1);
 }
 
+/**
+ * Whether the iterations of a loop may be named by their numbers, as in the text report: where
+ * samples missed iterations, numbers are too small, and one that is not below the bound shows that.
+ */
+export function isNumbered(loop: Loop): boolean {
+  const lists = loop.clusters.map(({ iterations }) => numbersIn(iterations, 100_000));
+  const numbers = [firstIterations(loop), ...lists].flat();
+  return loop.iterations.exact || numbers.every((number) => number < iterationsOf(loop));
+}
+
 /** Executions of the loop on each of its ranks, on average. */
 export function executionsPerRank(loop: Loop): number {
   return loop.executions / Math.max(size(loop.ranks), 1);
@@ -82,6 +92,8 @@ export interface Rulings {
   times: number[];
   /** The iteration that begins at each of the times but the last. */
   numbers: number[];
+  /** Whether the numbers may be shown. */
+  isNumbered: boolean;
   /** What the times may be off by, in seconds; null if samples saw the iterations begin. */
   within_s: number | null;
 }
@@ -119,6 +131,7 @@ export function rulings(loop: Loop, data: TimelineData, contexts: Contexts): Rul
   return {
     times: [begin, ...ends.map((end) => begin + (end * whole) / sum)],
     numbers,
+    isNumbered: isNumbered(loop),
     within_s: Math.max(width, Math.abs(behind - first - whole) / 2, Math.abs(whole - sum)),
   };
 }
@@ -138,7 +151,8 @@ function observed(loop: Loop): Rulings | null {
     const left = Math.max(accepted + rejected - all[index]!, 1);
     end = begin + loop.durations_s[index]! * Math.min(stride(loop), left);
   });
-  return times.length > 1 ? { times: [...times, end], numbers, within_s: null } : null;
+  if (times.length < 2) return null;
+  return { times: [...times, end], numbers, isNumbered: isNumbered(loop), within_s: null };
 }
 
 /** The first column in which a rank runs the loop, and the one behind the last. */

@@ -1,9 +1,9 @@
 /** Loops: how long their iterations took, and which behave alike. */
 
 import { type Child, h, table } from "./dom";
-import { capital, count, counted, endOf, numbersIn, percent, ranks, seconds } from "./format";
+import { capital, count, counted, endOf, numbersIn, percent, ranks, seconds, size } from "./format";
 import {
-  executionsPerRank, firstIterations, iterationsOf, numbersFrom, stride, wanted,
+  executionsPerRank, firstIterations, isNumbered, iterationsOf, numbersFrom, stride, wanted,
 } from "./iterations";
 import type { Job } from "./job";
 import { type Series, chart, palette } from "./series_chart";
@@ -50,7 +50,7 @@ function one(job: Job, at: number): Child[] {
   }
   if (clusters.length > 0) {
     parts.push(table("Iterations that behave alike", ["Iterations", "Mean duration"],
-      clusters.slice(0, 50).map((cluster) => [shortened(cluster.iterations), seconds(cluster.mean_s)])));
+      clusters.slice(0, 50).map((cluster) => [members(loop, cluster), seconds(cluster.mean_s)])));
   }
   return parts;
 }
@@ -61,6 +61,19 @@ function executed(loop: Loop): string {
   if (each <= 1) return "";
   const number = Number.isInteger(each) ? count(each) : `about ${each.toPrecision(3)}`;
   return ` in each of ${number} executions on a rank`;
+}
+
+/** A list that is longer than the cluster has iterations of other clusters, too. */
+function isExact({ iterations, weight }: Loop["clusters"][number]): boolean {
+  return weight === null || size(iterations) <= weight;
+}
+
+/** The iterations of a cluster: their numbers where these are known, else how many. */
+function members(loop: Loop, cluster: Loop["clusters"][number]): string {
+  const { iterations, weight } = cluster;
+  if (isNumbered(loop) && isExact(cluster)) return shortened(iterations);
+  const listed = size(iterations);
+  return counted(Math.min(listed, weight ?? listed), "iteration");
 }
 
 function shortened(list: string): string {
@@ -77,8 +90,11 @@ function durations(loop: Loop): HTMLElement {
   const numbers = firstIterations(loop);
   const small = new Map<number, number>();
   clusters.slice(0, MAX_COLOURED).forEach((cluster, at) => {
+    if (!isExact(cluster)) return;
     for (const number of numbersIn(cluster.iterations, 100_000)) small.set(number, at);
   });
+  const named = isNumbered(loop);
+  const position = (index: number): number => (named ? numbers[index]! : index * stride(loop));
   numbers.forEach((number, index) => (clusterOf[index] = small.get(number) ?? -1));
   const kinds = [...new Set(clusterOf)].sort((a, b) => a - b);
   const series: Series[] = kinds.map((kind) => {
@@ -87,24 +103,26 @@ function durations(loop: Loop): HTMLElement {
       : `cluster ${kind + 1} (${seconds(clusters[kind]!.mean_s)} on average)`;
     return {
       name, colour: palette(kind < 0 ? 5 : kind), joined: kinds.length === 1,
-      x: members.map((index) => numbers[index]!), y: members.map((index) => durations_s[index]!),
+      x: members.map(position), y: members.map((index) => durations_s[index]!),
     };
   });
   const mean = durations_s.reduce((sum, duration) => sum + duration, 0) / durations_s.length;
   return chart({
     label: "Duration of the iterations",
     height: 240,
-    xRange: [0, Math.max(numbers[numbers.length - 1] ?? 1, 1)],
+    xRange: [0, Math.max(position(numbers.length - 1), 1)],
     yMax: Math.max(...durations_s) * 1.08,
     xText: count,
     xWhole: true,
     yText: seconds,
-    xTitle: stride(loop) > 1 ? `iteration (means of ${stride(loop)})` : "iteration",
+    xTitle: (named ? "iteration" : "iterations that samples tell apart, in order") +
+      (stride(loop) > 1 ? ` (means of ${stride(loop)})` : ""),
     series,
     levels: [{ y: mean, label: `mean of these ${seconds(mean)}` }],
     tip: (at, index) => {
-      const numbers = numbersFrom(loop, series[at]!.x[index]!);
-      return `${words(numbers)}: ${seconds(series[at]!.y[index])}, ${series[at]!.name}`;
+      const who = !named ? (stride(loop) > 1 ? "iterations, on average" : "one iteration")
+        : words(numbersFrom(loop, series[at]!.x[index]!));
+      return `${who}: ${seconds(series[at]!.y[index])}, ${series[at]!.name}`;
     },
   });
 }
@@ -120,16 +138,17 @@ function worst(job: Job, at: number): HTMLElement {
   const numbers = firstIterations(loop);
   const order = loop.durations_s.map((duration, index) => ({ duration, first: numbers[index]! }));
   order.sort((a, b) => b.duration - a.duration);
-  const named = order.slice(0, 5).map(({ duration, first }, place) => [
+  const named = isNumbered(loop);
+  const longest = order.slice(0, 5).map(({ duration, first }, place) => [
     place > 0 && ", ",
     h("a", {
       href: job.link({ view: "timeline", loop: at, iteration: first }),
       title: "When it was",
-    }, numbersFrom(loop, first)),
-    ` (${seconds(duration)})`,
+    }, named ? numbersFrom(loop, first) : seconds(duration)),
+    named && ` (${seconds(duration)})`,
   ]);
   const mean = stride(loop) > 1 ? ", each a mean" : "";
-  return h("p", { class: "worst" }, `The longest iterations${mean}: `, named,
+  return h("p", { class: "worst" }, `The longest iterations${mean}: `, longest,
     `; the shortest takes ${seconds(order[order.length - 1]!.duration)}.`);
 }
 

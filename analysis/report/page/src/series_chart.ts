@@ -199,10 +199,16 @@ function points(
   if (series.joined) {
     context.lineWidth = 1.5;
     context.beginPath();
+    // What is unknown is no line between its neighbours.
+    let isOpen = false;
     for (let index = 0; index < length; index += 1) {
       const value = series.y[index]!;
-      if (Number.isNaN(value)) continue;
-      context.lineTo(x(series.x[index]!), y(value));
+      const [at, up] = [x(series.x[index]!), y(value)];
+      if (!Number.isNaN(value)) {
+        if (isOpen) context.lineTo(at, up);
+        else context.moveTo(at, up);
+      }
+      isOpen = !Number.isNaN(value);
     }
     context.stroke();
   }

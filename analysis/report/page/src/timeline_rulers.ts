@@ -57,7 +57,9 @@ export function drawWhen({ context, left, width, top, x }: Ruler, when: When): v
 
 /** Rules in the iterations of a loop, where they are wide enough to be seen, over a strip. */
 export function drawIterations(
-  { context, left, width, top, bottom, x }: Ruler, { times, numbers }: Rulings, strip: number,
+  { context, left, width, top, bottom, x }: Ruler,
+  { times, numbers, isNumbered: named }: Rulings,
+  strip: number,
 ): void {
   const at = times.map(x);
   const wide = (at[at.length - 1]! - at[0]!) / (at.length - 1);
@@ -80,7 +82,7 @@ export function drawIterations(
     context.fillRect(Math.round(x), top, 1, bottom - top);
     context.globalAlpha = 1;
     context.fillStyle = colour("--quiet");
-    const isNumbered = index % every === 0 && index < at.length - 1 && x >= labelled &&
+    const isNumbered = named && index % every === 0 && index < at.length - 1 && x >= labelled &&
       x + NUMBER_WIDTH < width;
     context.fillRect(Math.round(x), bottom, 1, isNumbered ? strip - 2 : 4);
     if (!isNumbered) return;

@@ -410,12 +410,18 @@ test("iterations that are not told apart keep the numbers of the others", async 
   const summary = await recorded("imbalance");
   const [loop] = summary.loops;
   loop.durations_s = [0.1, 0.3, 0.2];
-  loop.iterations = { accepted: 3, rejected: 2, calls_seen: null, exact: false };
-  Object.assign(loop, { first_iterations: "0,2,4", stride: 1, begins_s: [] });
-  const job = await made(space.directory, "apart", summary);
-  await on(job, "#loops?loop=0", async (page) => {
-    assert.match(await page.locator(".worst").textContent(), /: 2 \(0.3.*, 4 \(0.2.*, 0 \(0.1/);
-  });
+  Object.assign(loop, { first_iterations: "0,2,4", stride: 1, begins_s: [], clusters: [] });
+  for (const [accepted, worst] of [
+    [5, /: 2 \(0.3.*, 4 \(0.2.*, 0 \(0.1/],
+    // A number that is not below the bound is not shown.
+    [3, /: 0.30.s, 0.20.s, 0.10.s;/],
+  ]) {
+    loop.iterations = { accepted, rejected: 2, calls_seen: null, exact: false };
+    const job = await made(space.directory, `apart-${accepted}`, summary);
+    await on(job, "#loops?loop=0", async (page) => {
+      assert.match(await page.locator(".worst").textContent(), worst);
+    });
+  }
 });
 
 test("an address opens the view that it was copied from", async () => {
