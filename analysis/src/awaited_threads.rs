@@ -78,7 +78,7 @@ pub fn note(totals: &Totals) -> Option<String> {
     if fraction < MIN_NOTED_FRACTION {
         return None;
     }
-    let effect = if work_is_elsewhere(totals) {
+    let effect = if fraction > MAX_AWAITED_FRACTION {
         "There are no efficiencies: they would count the communicating threads alone."
     } else if totals.teams.threads > 1 {
         "The efficiency of OpenMP threads leaves out this time, in which they are idle."
