@@ -5,6 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config};
@@ -68,6 +69,7 @@ fn samples_carry_the_stack_and_the_handler_never_allocates() {
     const PERIOD_NS: u64 = 1_000_000;
     let config = Config::new(PERIOD_NS, Marks::On);
     let observed = observed_process::start(&config).expect("observed");
+    let begin = Instant::now();
     burn(20); // first signals, first rules in the caches
     WATCHED.set(true);
     // SAFETY: errno's location is valid.
@@ -77,6 +79,7 @@ fn samples_carry_the_stack_and_the_handler_never_allocates() {
         *libc::__errno_location()
     };
     WATCHED.set(false);
+    let elapsed_ms = begin.elapsed().as_millis() as u32;
     observed.stop();
     assert_eq!(
         ALLOCATIONS.load(Ordering::Relaxed),
@@ -142,7 +145,9 @@ fn samples_carry_the_stack_and_the_handler_never_allocates() {
         rest = &rest[length..];
     }
     assert_eq!(samples, area.thread.samples.load(Ordering::Relaxed) as u32);
-    assert!((200..=340).contains(&samples), "{samples} samples of 320 ms at 1 ms");
+    // The timer also runs while the host of a virtual machine has the core, the CPU time does not.
+    let most = elapsed_ms + 20;
+    assert!((200..=most).contains(&samples), "{samples} samples of {elapsed_ms} ms at 1 ms");
     assert!(
         through_outer >= samples * 85 / 100,
         "{through_outer} of {samples} samples see outer()"

@@ -9,9 +9,12 @@
 //! are then skipped, with the disturbance that was measured.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +25,24 @@ use crate::mpi::print_line;
 
 /// Maximum number of runs for one set of assertions.
 const MAX_RUNS: usize = 5;
+
+/// Maximum time that the tests of one program spend on repeating disturbed runs, and as a fraction
+/// of what they have taken so far: a host that takes cores all along would multiply their duration.
+const MAX_REPEATED: Duration = Duration::from_secs(30);
+const MAX_REPEATED_FRACTION: f64 = 0.25;
+
+/// Begin of the first run of this program's tests.
+static BEGIN: OnceLock<Instant> = OnceLock::new();
+
+/// Time that the tests of this program have spent on repeated runs, in milliseconds.
+static REPEATED_MS: AtomicU64 = AtomicU64::new(0);
+
+/// Whether there is time left to repeat disturbed runs.
+fn may_repeat() -> bool {
+    let elapsed = BEGIN.get_or_init(Instant::now).elapsed();
+    let most = MAX_REPEATED + elapsed.mul_f64(MAX_REPEATED_FRACTION);
+    Duration::from_millis(REPEATED_MS.load(Ordering::Relaxed)) < most
+}
 
 /// Maximum number of busy cores at which a run is repeated, and the longest wait for that: on some
 /// machines they never become free.
@@ -47,17 +68,24 @@ const MIN_STOLEN_CORES: f64 = 0.02;
 ///
 /// If others used [`MIN_SKIPPED_CORES`] in every run, the assertions are skipped with a line that
 /// begins with `SKIPPED`, and the last result is returned: further assertions of the caller must
-/// hold on a busy machine, too.
+/// hold on a busy machine, too. One such run is enough when repetitions took too long
+/// ([`MAX_REPEATED`], [`MAX_REPEATED_FRACTION`]).
 ///
 /// # Panics
 /// At once if `run` panics; if `assertions` panic for the last run, unless they are skipped.
 pub fn retry_on_noise<T>(run: impl Fn() -> T, assertions: impl Fn(&T)) -> T {
+    BEGIN.get_or_init(Instant::now);
+    let runs = Cell::new(0);
     let measured_run = || {
         let meter = DisturbanceMeter::start();
         let found = run();
+        if runs.replace(runs.get() + 1) > 0 {
+            let took_ms = meter.begin.elapsed().as_millis() as u64;
+            REPEATED_MS.fetch_add(took_ms, Ordering::Relaxed);
+        }
         (found, meter.disturbance())
     };
-    run_until(measured_run, assertions, |failure| {
+    run_until(measured_run, assertions, may_repeat, |failure| {
         let test = thread::current().name().unwrap_or_default().to_owned();
         // Messages contain whole losses and reports: the test shows those if it fails in the end.
         let beginning = |message: &str| -> String {
@@ -74,7 +102,8 @@ pub fn retry_on_noise<T>(run: impl Fn() -> T, assertions: impl Fn(&T)) -> T {
             }
             Failure::Skipped { message, cores } => print_line(&format!(
                 "SKIPPED: {test}: others used {cores:.1} cores or more in each of \
-                 {MAX_RUNS} runs: {}",
+                 {} runs: {}",
+                runs.get(),
                 beginning(message)
             )),
         }
@@ -113,24 +142,27 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// Repeats `run`, which returns its result and what others took from it.
+/// Repeats `run`, which returns its result and what others took from it. A disturbed run is
+/// repeated as long as `may_repeat`.
 fn run_until<T>(
     run: impl Fn() -> (T, Disturbance),
     assertions: impl Fn(&T),
+    may_repeat: impl Fn() -> bool,
     tell_of: impl Fn(Failure<'_>),
 ) -> T {
     let mut least_cores = f64::INFINITY;
     for left in (0..MAX_RUNS).rev() {
         let (found, disturbance) = run();
         least_cores = least_cores.min(disturbance.cores);
+        let is_disturbed = least_cores >= MIN_SKIPPED_CORES;
         match catch_unwind(AssertUnwindSafe(|| assertions(&found))) {
             Ok(()) => return found,
-            Err(panic) if left > 0 => {
-                tell_of(Failure::Again { message: message_of(&*panic), disturbance });
-            }
-            Err(panic) if least_cores >= MIN_SKIPPED_CORES => {
+            Err(panic) if is_disturbed && (left == 0 || !may_repeat()) => {
                 tell_of(Failure::Skipped { message: message_of(&*panic), cores: least_cores });
                 return found;
+            }
+            Err(panic) if left > 0 => {
+                tell_of(Failure::Again { message: message_of(&*panic), disturbance });
             }
             Err(panic) => resume_unwind(panic),
         }
@@ -228,7 +260,7 @@ pub fn message_of(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
+    use std::cell::RefCell;
     use std::process::Command;
 
     use super::*;
@@ -236,6 +268,15 @@ mod tests {
     /// Repeats a run until run number `enough`, beside programs that use this many cores. Returns
     /// the outcome, the number of repetitions, and whether the assertions were skipped.
     fn count_up(enough: usize, cores: &[f64; MAX_RUNS]) -> (Result<usize, String>, usize, bool) {
+        count_up_within(enough, cores, true)
+    }
+
+    /// The same; disturbed runs are repeated only if `may_repeat`.
+    fn count_up_within(
+        enough: usize,
+        cores: &[f64; MAX_RUNS],
+        may_repeat: bool,
+    ) -> (Result<usize, String>, usize, bool) {
         let runs = Cell::new(0);
         let run = || {
             runs.set(runs.get() + 1);
@@ -245,10 +286,17 @@ mod tests {
         let is_skipped = Cell::new(false);
         let attempt = || {
             let is_enough = |run: &usize| assert!(*run >= enough, "run {run} is too early");
-            run_until(run, is_enough, |failure| match failure {
-                Failure::Again { message, .. } => repeated.borrow_mut().push(message.to_owned()),
-                Failure::Skipped { .. } => is_skipped.set(true),
-            })
+            run_until(
+                run,
+                is_enough,
+                || may_repeat,
+                |failure| match failure {
+                    Failure::Again { message, .. } => {
+                        repeated.borrow_mut().push(message.to_owned())
+                    }
+                    Failure::Skipped { .. } => is_skipped.set(true),
+                },
+            )
         };
         let came = catch_unwind(AssertUnwindSafe(attempt));
         let repeated = repeated.into_inner();
@@ -289,6 +337,13 @@ mod tests {
     fn disturbed_runs_that_never_hold_are_skipped() {
         let skipped = (Ok(MAX_RUNS), MAX_RUNS - 1, true);
         assert_eq!(count_up(MAX_RUNS + 1, &BUSY), skipped);
+    }
+
+    #[test]
+    fn disturbed_runs_are_not_repeated_when_that_took_long() {
+        assert_eq!(count_up_within(2, &BUSY, false), (Ok(1), 0, true));
+        // A run that nothing disturbed has to hold.
+        assert_eq!(count_up_within(2, &FREE, false), (Ok(2), 1, false));
     }
 
     #[test]
