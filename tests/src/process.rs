@@ -1,7 +1,8 @@
 //! Runs a command to its end, or kills it with all processes that it started.
 
+use std::env;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -48,6 +49,7 @@ pub fn run(mut command: Command, directory: &Path, limit: Duration) -> Finished 
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let status = wait(&mut child, limit);
     let took = begin.elapsed();
+    note_time(took);
     let left_behind = match status {
         Some(_) => wait_for_others(&mark),
         None => processes_of(&mark).into_iter().map(|process| process.to_string()).collect(),
@@ -70,6 +72,17 @@ pub fn run(mut command: Command, directory: &Path, limit: Duration) -> Finished 
         );
     };
     Finished { status, took, stdout, stderr, left_behind }
+}
+
+/// Adds a line with the seconds that a command took, and the name of its test, to the file named by
+/// `TESTED_TIMES`; does nothing without that variable. `scripts/test` prints the largest.
+fn note_time(took: Duration) {
+    let Some(path) = env::var_os("TESTED_TIMES") else { return };
+    let test = thread::current().name().unwrap_or_default().to_owned();
+    let line = format!("{:.1} {test}\n", took.as_secs_f64());
+    let file = File::options().append(true).open(&path);
+    file.and_then(|mut file| file.write_all(line.as_bytes()))
+        .unwrap_or_else(|error| panic!("TESTED_TIMES={}: {error}", path.display()));
 }
 
 fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
