@@ -141,7 +141,7 @@ impl Conclusion {
         });
         let Self { totals, imbalances, context_classes, owners, alike, groups, .. } = self;
         let found = losses(totals, imbalances, slow.as_ref(), groups, (context_classes, owners));
-        self.findings = Tasks { totals, owners, alike, groups }.told_apart(found);
+        self.findings = Tasks { totals, imbalances, owners, alike, groups }.told_apart(found);
         self.chains = vec![Chain::default(); self.findings.len()];
         if let Some(slow) = slow {
             self.slow_work_ns = slow.mean_work_ns(&self.totals);

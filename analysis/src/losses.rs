@@ -334,12 +334,18 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
 /// that make most of the wait there come first, causes with a slowest rank that waits there itself
 /// come last.
 fn likelihood(scope: &Scope<'_>, symptom: NodeId, cause: &Cause) -> (Reverse<u128>, bool) {
-    let Scope { phase, imbalance, ranks, .. } = *scope;
-    let own_ns = imbalance.in_subgroups_ns(symptom, cause);
-    let waited_ns = phase.wait(symptom).map_or(0.0, |wait| uneven_ns(wait, ranks));
-    let is_own = own_ns as f64 >= MIN_OWN_CAUSE_FRACTION * waited_ns * f64::from(ranks);
-    let (waits_ns, longest_ns) = phase.slowest_waits_ns(cause, symptom);
+    let own_ns = scope.imbalance.in_subgroups_ns(symptom, cause);
+    let is_own = is_uneven_in_subgroups(scope, symptom, cause);
+    let (waits_ns, longest_ns) = scope.phase.slowest_waits_ns(cause, symptom);
     (Reverse(if is_own { own_ns } else { 0 }), waits_ns > 0 && waits_ns >= longest_ns.div_ceil(2))
+}
+
+/// Returns whether a cause is uneven enough before the synchronisations of subgroups in `symptom` to
+/// make most of the wait there.
+pub fn is_uneven_in_subgroups(scope: &Scope<'_>, symptom: NodeId, cause: &Cause) -> bool {
+    let own_ns = scope.imbalance.in_subgroups_ns(symptom, cause);
+    let waited_ns = scope.phase.wait(symptom).map_or(0.0, |wait| uneven_ns(wait, scope.ranks));
+    own_ns as f64 >= MIN_OWN_CAUSE_FRACTION * waited_ns * f64::from(scope.ranks)
 }
 
 /// Returns the call before the ending synchronisation in which ranks wait longest, and the mean

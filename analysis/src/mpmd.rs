@@ -24,7 +24,7 @@ use crate::finding::{Finding, Scope, cause_time};
 use crate::groups::{self, Alike};
 use crate::imbalance::{Cause, PhaseImbalance, imbalances};
 use crate::labelling::ContextClass;
-use crate::losses::{min_loss_of, uneven_work};
+use crate::losses::{is_uneven_in_subgroups, min_loss_of, uneven_work};
 use crate::metrics::NS_PER_S;
 use crate::owners::Owners;
 use crate::queries::Query;
@@ -199,6 +199,8 @@ fn of_both(one: Finding, other: Finding) -> Finding {
 pub struct Tasks<'a> {
     /// Totals of all ranks.
     pub totals: &'a Totals,
+    /// Imbalance of each phase among all ranks, by first index.
+    pub imbalances: &'a BTreeMap<u64, PhaseImbalance>,
     /// Responsible context for each context's work.
     pub owners: &'a Owners,
     /// Groups of each phase that has several.
@@ -234,7 +236,44 @@ impl Tasks<'_> {
             }
             false => vec![finding],
         });
-        refined.chain(between).collect()
+        self.where_others_wait(refined.chain(between).collect())
+    }
+
+    /// Merges group imbalances that cannot show in their symptom into the one of the same group and
+    /// phase that can.
+    fn where_others_wait(&self, findings: Vec<Finding>) -> Vec<Finding> {
+        let (misplaced, mut rest): (Vec<Finding>, Vec<Finding>) =
+            findings.into_iter().partition(|finding| {
+                finding.kind == LossKind::GroupImbalance && !self.is_awaited(finding)
+            });
+        for part in misplaced {
+            let same = |other: &&mut Finding| {
+                (other.kind, other.phase, other.group) == (part.kind, part.phase, part.group)
+            };
+            let Some(whole) = rest.iter_mut().find(same) else {
+                rest.push(part);
+                continue;
+            };
+            whole.seconds += part.seconds;
+            for (phase, seconds) in part.first_instances {
+                *whole.first_instances.entry(phase).or_default() += seconds;
+            }
+        }
+        rest
+    }
+
+    /// Returns whether a group imbalance can show in its symptom: synchronisations of subgroups wait
+    /// for a group's task only if it is uneven among their members.
+    fn is_awaited(&self, finding: &Finding) -> bool {
+        let phase = &self.totals.sums.phases[&finding.phase];
+        let (imbalance, ranks) = (&self.imbalances[&finding.phase], self.totals.job.ranks.len());
+        let whole = Scope { index: finding.phase, phase, imbalance, ranks, group: None };
+        Some(finding.symptom) == phase.ends_in
+            || !imbalance.subgroup_losses.contains_key(&finding.symptom)
+            || finding
+                .causes
+                .first()
+                .is_some_and(|task| is_uneven_in_subgroups(&whole, finding.symptom, task))
     }
 
     /// Splits a loss by uneven work into the imbalance between groups and the imbalance within

@@ -155,6 +155,38 @@ fn a_task_of_another_rank_is_not_the_task_of_a_group_of_one_rank() {
     assert_eq!(causes(loss)[0].0, "main/prepare_a");
 }
 
+/// Ranks 0, 2 and 4 have more work than the others, which wait for them in the barrier. Among the
+/// others, rank 1 has more work than ranks 3 and 5, which costs nothing.
+#[test]
+fn a_group_makes_others_wait_where_they_meet_it() {
+    let steps = |part: fn(u32) -> u32| {
+        let mut subject = Subject::new(6);
+        subject.step(BARRIER, |_| vec![]);
+        for _ in 0..10 {
+            subject.step_of_parts(part, "main/loop/MPI_Allreduce", |rank| match rank {
+                0 | 2 | 4 => vec![doing("main/loop/even", 340 * MS)],
+                1 => vec![doing("main/loop/odd", 200 * MS)],
+                _ => vec![doing("main/loop/odd", 50 * MS)],
+            });
+            subject.step(BARRIER, |_| vec![]);
+        }
+        let summary = verdict(&subject);
+        let found = |loss: &Loss| {
+            let task = path(&loss.causes[0].path);
+            (loss.kind, rounded(loss.seconds), path(&loss.symptom.path), task)
+        };
+        summary.losses.iter().map(found).collect::<Vec<_>>()
+    };
+    let imbalance = |seconds: f64, symptom: &str| {
+        let even = "main/loop/even".to_owned();
+        (LossKind::GroupImbalance, seconds, symptom.to_owned(), even)
+    };
+    // The allreduce of each group meets no other group.
+    assert_eq!(steps(|rank| rank % 2), [imbalance(1.2, "main/MPI_Barrier")]);
+    let pairs = steps(|rank| rank / 2);
+    assert_eq!(pairs, [imbalance(1.2, "main/loop/MPI_Allreduce")]);
+}
+
 #[test]
 fn groups_are_unequal_also_where_waiting_hides_their_work() {
     let summary = verdict(&ten_steps(8, |rank| {
