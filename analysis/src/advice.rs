@@ -240,7 +240,10 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let phase = totals.sums.phases.get(&facts.finding.phase);
     let excess_s = phase.map_or(0.0, |it| it.work.imbalance(totals.job.ranks.len()) / NS_PER_S);
     let in_turn = match excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s() {
-        true => " More even work would not help: the ranks work after each other.",
+        true => {
+            " In total all ranks work equally long: they work after each other, or each time \
+                 another rank is slow."
+        }
         false => "",
     };
     format!(

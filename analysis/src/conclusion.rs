@@ -24,6 +24,7 @@ use crate::job_totals::JobTotals;
 use crate::labelling::{ContextClass, context_classes, polls};
 use crate::losses::{losses, min_loss_of, projected_s};
 use crate::metrics::NS_PER_S;
+use crate::moving_work::as_moving_work;
 use crate::mpmd::{self, Groups, Members, Tasks};
 use crate::owners::Owners;
 use crate::pairs::{Begin, MatrixAxis, Pairs, Wanted, Work};
@@ -291,6 +292,10 @@ fn without_tree(
     for (index, (finding, chain)) in findings.iter().zip(&conclusion.chains).enumerate() {
         let slow = answer(&finding.slow).union(&finding.slow_ranks);
         let waiting = answer(finding.waiting.as_slice());
+        let moving = as_moving_work(finding, findings, over_time, totals);
+        // The answers are about the causes that were known before.
+        let differences = if moving.is_some() { &BTreeMap::new() } else { differences };
+        let finding = moving.as_ref().unwrap_or(finding);
         let mut loss = loss(conclusion, (finding, chain), &slow, &waiting, places);
         for (place, cause) in loss.causes.iter_mut().enumerate() {
             let id = CauseId { finding: index, cause: place };

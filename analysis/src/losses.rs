@@ -340,8 +340,8 @@ fn likelihood(scope: &Scope<'_>, symptom: NodeId, cause: &Cause) -> (Reverse<u12
     (Reverse(if is_own { own_ns } else { 0 }), waits_ns > 0 && waits_ns >= longest_ns.div_ceil(2))
 }
 
-/// Returns whether a cause is uneven enough before the synchronisations of subgroups in `symptom` to
-/// make most of the wait there.
+/// Returns whether a cause is uneven enough before the synchronisations of subgroups in `symptom`
+/// to make most of the wait there.
 pub fn is_uneven_in_subgroups(scope: &Scope<'_>, symptom: NodeId, cause: &Cause) -> bool {
     let own_ns = scope.imbalance.in_subgroups_ns(symptom, cause);
     let waited_ns = scope.phase.wait(symptom).map_or(0.0, |wait| uneven_ns(wait, scope.ranks));

@@ -262,8 +262,8 @@ impl Tasks<'_> {
         rest
     }
 
-    /// Returns whether a group imbalance can show in its symptom: synchronisations of subgroups wait
-    /// for a group's task only if it is uneven among their members.
+    /// Returns whether a group imbalance can show in its symptom: synchronisations of subgroups
+    /// wait for a group's task only if it is uneven among their members.
     fn is_awaited(&self, finding: &Finding) -> bool {
         let phase = &self.totals.sums.phases[&finding.phase];
         let (imbalance, ranks) = (&self.imbalances[&finding.phase], self.totals.job.ranks.len());

@@ -258,6 +258,13 @@ pub const MIN_SAMPLED_WINDOW_PERIODS: u64 = 250;
 /// shorter than the iterations of many programs.
 pub const MAX_SAMPLED_WINDOWS: u64 = 16;
 
+/// Minimum part of the time in a loss's calls that is wait time which is uneven within windows of
+/// the run and even over the run, for ranks to be slow from time to time. In calls that cost all
+/// ranks the same it is none.
+pub const MIN_MOVING_WAIT_FRACTION: f64 = 0.5;
+/// Minimum part of the work around these calls in one callee for it to be the cause.
+pub const MIN_MOVING_WORK_FRACTION: f64 = 0.5;
+
 /// Returns the thresholds that decided the verdicts of a run, by name. Fractions and factors have
 /// no unit; `_ns`, `_s` and `_bytes` stand in the names.
 pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
@@ -318,6 +325,8 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_group_excess_of_mean", MIN_GROUP_EXCESS_OF_MEAN),
         ("min_pattern_fraction", MIN_PATTERN_FRACTION),
         ("max_simultaneous_fraction", MAX_SIMULTANEOUS_FRACTION),
+        ("min_moving_wait_fraction", MIN_MOVING_WAIT_FRACTION),
+        ("min_moving_work_fraction", MIN_MOVING_WORK_FRACTION),
         ("min_followed_fraction", MIN_FOLLOWED_FRACTION),
         ("min_slow_factor", MIN_SLOW_FACTOR),
         ("max_factor_deviation", MAX_FACTOR_DEVIATION),

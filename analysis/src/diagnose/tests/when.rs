@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::summary::{When, WhenKind};
+use crate::synthetic_run::calling;
 
 /// A hundred steps; in each the last rank takes `longer_ms(step)` longer.
 fn steps(longer_ms: impl Fn(u64) -> u64) -> Subject {
@@ -57,4 +58,42 @@ fn the_summary_has_the_smallest_losses_that_were_in_force() {
     let mut crowded = steps(|_| 0);
     crowded.cores = vec![0, 1];
     assert_eq!(fraction(&crowded, "min_communication_loss_s"), 0.05);
+}
+
+/// A thousand steps without a synchronisation of all ranks. For fifty steps each, another rank works
+/// for 4 ms, and the others for 1 ms. All ranks spend the rest of a step in `call`, and `even_ms`.
+fn hot_spot(call: &'static str, even_ms: u64) -> Summary {
+    let mut subject = Subject::new(4);
+    let parts = |rank: u32| {
+        let step = |step: u32| {
+            let work_ms = if step / 50 % 4 == rank { 4 } else { 1 };
+            let call = calling(call, (4 - work_ms + even_ms) * MS, 1, 8);
+            [doing("main/loop/push", work_ms * MS), call]
+        };
+        (0..1000).flat_map(step).collect()
+    };
+    subject.step(BARRIER, parts);
+    verdict(&subject)
+}
+
+#[test]
+fn work_that_moves_from_rank_to_rank_is_uneven() {
+    for call in ["main/loop/MPI_Neighbor_alltoall", "main/loop/MPI_Waitall"] {
+        let summary = hot_spot(call, 0);
+        let loss = only_loss(&summary);
+        assert_eq!((loss.kind, loss.by_turns), (LossKind::LoadImbalance, true), "{call}");
+        assert_eq!(rounded(loss.seconds), 2.25);
+        assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("", "0-3"));
+        assert_eq!(causes(loss), [("main/loop/push".to_owned(), 2.25)]);
+        assert!(loss.advice.contains("Even out each step's work"), "{}", loss.advice);
+    }
+}
+
+#[test]
+fn half_of_the_time_in_calls_is_uneven_if_work_moves() {
+    // 2.25 ms of the calls of a step are waiting for the slow rank.
+    for (even_ms, kind) in [(2, LossKind::LoadImbalance), (3, LossKind::FrequentCommunication)] {
+        let summary = hot_spot("main/loop/MPI_Neighbor_alltoall", even_ms);
+        assert_eq!(only_loss(&summary).kind, kind, "{even_ms}");
+    }
 }
