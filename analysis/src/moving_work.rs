@@ -1,10 +1,10 @@
 //! Work that is uneven at any time, but even over the run: another rank is slow from time to time.
 //!
 //! Example: particles that wander from rank to rank. In total all ranks work and wait equally long,
-//! and without a synchronisation of all ranks there are no instances to compare. The wait then looks
-//! like the cost of the calls. But in each window of time somebody does not wait: the rank that the
-//! others wait for. The uneven part of the wait, summed over the windows, tells such a loss from
-//! frequent calls, in which all ranks are equally long at any time.
+//! and without a synchronisation of all ranks there are no instances to compare. The wait then
+//! looks like the cost of the calls. But in each window of time somebody does not wait: the rank
+//! that the others wait for. The uneven part of the wait, summed over the windows, tells such a loss
+//! from frequent calls, in which all ranks are equally long at any time.
 
 use plimsoll_collector::profile::NodeId;
 
@@ -18,12 +18,12 @@ use crate::timeline::{Plan, TimelineTotals};
 use crate::totals::Totals;
 
 /// Returns a loss in frequent calls as the load imbalance that it is, if another rank is slow from
-/// time to time: at least [`MIN_MOVING_WAIT_FRACTION`] of the time in its calls is wait time that is
-/// uneven within windows of the run, and even over the run.
+/// time to time: at least [`MIN_MOVING_WAIT_FRACTION`] of the time in its calls is wait time that
+/// is uneven within windows of the run, and even over the run.
 ///
-/// `None` for all other losses: `findings` are those of the run. Where work is uneven in the whole
-/// phase, and where ranks lack cores, they make the same calls at different times. Long waits for
-/// partners stay what they are: in a pipeline, ranks that are busy in turn are not slow.
+/// `None` for all other losses: `findings` are those of the run. Where much work is uneven in the
+/// whole phase, and where ranks lack cores, they make the same calls at different times. Long waits
+/// for partners stay what they are: in a pipeline, ranks that are busy in turn are not slow.
 pub fn as_moving_work(
     finding: &Finding,
     findings: &[Finding],
@@ -34,7 +34,8 @@ pub fn as_moving_work(
     let is_uneven = |other: &Finding| {
         use LossKind::{GroupImbalance, LoadImbalance, Serialization};
         let is_known = matches!(other.kind, LoadImbalance | GroupImbalance | Serialization);
-        is_known && other.phase == finding.phase
+        let is_much = other.own_s() >= MIN_MOVING_WAIT_FRACTION * finding.own_s();
+        is_known && is_much && other.phase == finding.phase
     };
     if finding.kind != LossKind::FrequentCommunication
         || finding.group.is_some()

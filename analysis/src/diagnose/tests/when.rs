@@ -60,8 +60,9 @@ fn the_summary_has_the_smallest_losses_that_were_in_force() {
     assert_eq!(fraction(&crowded, "min_communication_loss_s"), 0.05);
 }
 
-/// A thousand steps without a synchronisation of all ranks. For fifty steps each, another rank works
-/// for 4 ms, and the others for 1 ms. All ranks spend the rest of a step in `call`, and `even_ms`.
+/// A thousand steps without a synchronisation of all ranks. For fifty steps each, another rank
+/// works for 4 ms, and the others for 1 ms. All ranks spend the rest of a step in `call`, and
+/// `even_ms`.
 fn hot_spot(call: &'static str, even_ms: u64) -> Summary {
     let mut subject = Subject::new(4);
     let parts = |rank: u32| {
