@@ -3,8 +3,8 @@
 //! Example: particles that wander from rank to rank. In total all ranks work and wait equally long,
 //! and without a synchronisation of all ranks there are no instances to compare. The wait then
 //! looks like the cost of the calls. But in each window of time somebody does not wait: the rank
-//! that the others wait for. The uneven part of the wait, summed over the windows, tells such a loss
-//! from frequent calls, in which all ranks are equally long at any time.
+//! that the others wait for. The uneven part of the wait, summed over the windows, tells such a
+//! loss from frequent calls, in which all ranks are equally long at any time.
 
 use plimsoll_collector::profile::NodeId;
 
