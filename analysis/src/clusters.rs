@@ -35,15 +35,21 @@ const MAX_NODES: usize = 1 << 13;
 
 /// The ranks of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberRanks(RankSet);
+pub struct MemberRanks {
+    ranks: RankSet,
+    /// Time of short calls without useful work that the cluster's tree has in the useful time of
+    /// their callers, in nanoseconds, summed over all members; 0 in clusters of ranks.
+    pub short_calls_ns: u64,
+}
 
 impl MemberSet for MemberRanks {
     fn join(&mut self, other: &Self) {
-        self.0 = self.0.union(&other.0);
+        self.ranks = self.ranks.union(&other.ranks);
+        self.short_calls_ns += other.short_calls_ns;
     }
 
     fn lowest(&self) -> Option<u64> {
-        self.0.first().map(u64::from)
+        self.ranks.first().map(u64::from)
     }
 }
 
@@ -51,7 +57,7 @@ impl Deref for MemberRanks {
     type Target = RankSet;
 
     fn deref(&self) -> &RankSet {
-        &self.0
+        &self.ranks
     }
 }
 
@@ -104,13 +110,13 @@ impl Terms for Renumbered<'_> {
 }
 
 impl Clusters {
-    /// Adds one rank with its temporal context tree, the trees of its threads, or none. `places`
-    /// holds the canonical node of each of its contexts; `most` is the upper bound of the number of
-    /// trees in the job.
+    /// Adds one rank with its temporal context tree, the trees of its threads, or none, each with
+    /// its [`MemberRanks::short_calls_ns`]. `places` holds the canonical node of each of its
+    /// contexts; `most` is the upper bound of the number of trees in the job.
     pub fn add_rank<'n>(
         &mut self,
         rank: u32,
-        temporal_trees: impl IntoIterator<Item = &'n Node>,
+        temporal_trees: impl IntoIterator<Item = (&'n Node, u64)>,
         (keys, contexts): (&[TemporalTreeKey], &ContextTree),
         places: &[Option<NodeId>],
         most: u64,
@@ -126,9 +132,9 @@ impl Clusters {
             };
             keys.iter().map(key).map(Some).collect()
         };
-        let members = MemberRanks(RankSet::from_iter([rank]));
-        let one = |temporal_tree| Cluster {
-            members: members.clone(),
+        let ranks = RankSet::from_iter([rank]);
+        let one = |(temporal_tree, short_calls_ns)| Cluster {
+            members: MemberRanks { ranks: ranks.clone(), short_calls_ns },
             tree: renumbered(temporal_tree, &keys),
             instances: InstanceSample::default(),
         };

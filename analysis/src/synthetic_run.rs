@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use plimsoll_collector::profile::{
     CollectionCounts, CounterProfile, InstanceRow, InstanceRows, LONG_CALL_NS, LocationKind,
     NodeId, NodeValue, OpenMpProfile, PhaseProfile, ProcessProfile, Subgroup, SyncReturns,
-    TemporalTreeKey, TemporalTreeProfile, ThreadLocation, ThreadProfile, TimeSeries, WorkerProfile,
-    instance_level,
+    TemporalTreeKey, TemporalTreeProfile, ThreadLocation, ThreadProfile, TimeSeries, WorkerMembers,
+    WorkerProfile, instance_level,
 };
 use plimsoll_trees::{self as clusters, ControlFlow, Key, Lca, Limits, Moment, TreeBuilder};
 
@@ -380,8 +380,20 @@ impl Subject {
     /// Returns the clusters of the other threads of rank `rank`.
     fn workers(&self, rank: u32, contexts: &mut Contexts) -> WorkerProfile {
         let mut keys = vec![OF_THREAD];
+        let is_short = |it: &Doing| it.calls > 1 && it.wall_ns / it.calls < LONG_CALL_NS;
         let threads = (self.workers)(rank).into_iter().zip(1..).map(|(thread, number)| {
-            clusters::Cluster::one(number, temporal_tree(thread.into_iter(), &mut keys, contexts))
+            // As in a recorded run, the tree has short calls in their callers.
+            let in_caller = |it: &Doing| match it.path.rsplit_once('/') {
+                Some((caller, _)) if is_short(it) => Doing { path: caller, ..*it },
+                _ => *it,
+            };
+            let short_calls = thread.iter().filter(|it| is_short(it));
+            let short_calls = short_calls.map(|it| (contexts.node(it.path), it.wall_ns)).collect();
+            clusters::Cluster {
+                members: WorkerMembers { numbers: clusters::Members::one(number), short_calls },
+                tree: temporal_tree(thread.iter().map(in_caller), &mut keys, contexts),
+                instances: clusters::InstanceSample::default(),
+            }
         });
         WorkerProfile { clusters: threads.collect(), keys }
     }

@@ -33,7 +33,7 @@ pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadClu
             size: tree.count(),
             routine: routine.map(|node| routine_name(totals.tree.contexts.frame_of(node))),
             mean_s: mean_s(tree.duration()),
-            work_s: mean_s(own_ns(tree, &is_useful)),
+            work_s: mean_s(own_ns(tree, &is_useful).saturating_sub(cluster.members.short_calls_ns)),
             distance,
         }
     });

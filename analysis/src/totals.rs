@@ -5,7 +5,7 @@
 //! All values are integers, and every combination is associative and independent of order, so that
 //! one job gives the same summary regardless of the placement of ranks on nodes.
 
-use plimsoll_collector::profile::{NodeId, NodeValue, TemporalTreeKey};
+use plimsoll_collector::profile::{NodeId, NodeValue, TemporalTreeKey, WorkerMembers};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreed;
@@ -137,11 +137,12 @@ impl Totals {
         self.teams.add_rank(rank, [&places, &places_of_others]);
         self.loops.add_rank(input, &places);
         let most = u64::from(agreed.ranks);
-        let trees = temporal_tree.iter().map(|temporal_tree| &temporal_tree.tree);
+        let trees = temporal_tree.iter().map(|temporal_tree| (&temporal_tree.tree, 0));
         let contexts = &input.profile.tree;
         self.clusters.add_rank(input.rank, trees, (keys, contexts), &places, most);
-        let (trees, keys) =
-            (workers.clusters.iter().map(|it| &it.tree), (&workers.keys[..], contexts));
+        let clusters = workers.clusters.iter();
+        let trees = clusters.map(|it| (&it.tree, short_calls_ns(rank, &it.members)));
+        let keys = (&workers.keys[..], contexts);
         let most = most.saturating_mul(THREADS_OF_RANK);
         self.worker_clusters.add_rank(input.rank, trees, keys, &places_of_others, most);
     }
@@ -260,6 +261,17 @@ impl Totals {
         self.job.combine(other.job);
         self
     }
+}
+
+/// Returns the time of short calls of threads that is no useful work, unlike that of their callers,
+/// in nanoseconds.
+fn short_calls_ns(rank: &Rank<'_>, threads: &WorkerMembers<NodeId>) -> u64 {
+    let is_useful = |node: NodeId| rank.context_classes[node as usize].is_useful();
+    let caller = |node: NodeId| rank.input.profile.tree.nodes[node as usize].parent;
+    let calls = threads.short_calls.iter();
+    let calls =
+        calls.filter(|(call, _)| !is_useful(**call) && caller(**call).is_some_and(is_useful));
+    calls.map(|(_, ns)| ns).sum()
 }
 
 /// Marks a context and its callers.

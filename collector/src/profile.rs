@@ -17,6 +17,8 @@ pub use plimsoll_wire::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
 pub use plimsoll_wire::sync_id::level as instance_level;
 
 pub use crate::exemplars::level_of as message_level;
+use std::collections::BTreeMap;
+
 use plimsoll_agent::channels::{TAG_CLASSES, stride};
 use plimsoll_wire::truncation::Truncation;
 use serde::{Deserialize, Serialize};
@@ -350,11 +352,41 @@ pub struct TemporalTreeProfile {
 /// threads live at the same time, the later ones are not followed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerProfile {
-    /// Clusters of trees as in [`TemporalTreeProfile::tree`]; members are threads, numbered in the
-    /// order in which they were first seen. Threads without samples are in no cluster.
-    pub clusters: Vec<clusters::Cluster>,
+    /// Clusters of trees as in [`TemporalTreeProfile::tree`]. Threads without samples are in no
+    /// cluster.
+    pub clusters: Vec<clusters::Cluster<WorkerMembers<NodeId>>>,
     /// Meaning of the keys, as in [`TemporalTreeProfile::keys`].
     pub keys: Vec<TemporalTreeKey>,
+}
+
+/// Threads of a cluster. `C` numbers contexts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerMembers<C: Ord> {
+    /// The threads, numbered in the order in which they were first seen.
+    pub numbers: clusters::Members,
+    /// Time of short measured calls by context, summed over the threads; nanoseconds in a profile.
+    /// Such calls change no stack, so that the cluster's tree has this time in their callers.
+    pub short_calls: BTreeMap<C, u64>,
+}
+
+impl<C: Ord> WorkerMembers<C> {
+    /// Returns the approximate memory in use, in bytes, without the value itself.
+    pub fn bytes(&self) -> usize {
+        self.numbers.bytes() + self.short_calls.len() * size_of::<(C, u64)>()
+    }
+}
+
+impl<C: Ord + Copy> clusters::MemberSet for WorkerMembers<C> {
+    fn join(&mut self, other: &Self) {
+        self.numbers.join(&other.numbers);
+        for (context, time) in &other.short_calls {
+            *self.short_calls.entry(*context).or_default() += time;
+        }
+    }
+
+    fn lowest(&self) -> Option<u64> {
+        self.numbers.lowest()
+    }
 }
 
 /// A function without loops, inlined calls and lines, because its structure was not looked up by

@@ -92,6 +92,9 @@ impl ReplayTarget<'_> {
         self.account.spend(node, stamps);
         self.events.charge(node, stamps, false);
         self.add_time(node, stamps, span);
+        if let Some(temporal_tree) = self.temporal_tree.as_deref_mut().filter(|_| !self.is_main) {
+            count_as(MemoryKind::Clusters, || temporal_tree.spend(node, stamps));
+        }
     }
 
     /// Charges `stamps` of `span` to the wrapped call that a record reports: [`Account::spend`].

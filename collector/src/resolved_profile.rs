@@ -26,7 +26,7 @@ use crate::phases::Phases;
 use crate::profile::{
     self, ContextTree, CounterProfile, ExemplaryMessage, ExemplaryMessages, InstanceRow,
     InstanceRows, LoopProfile, NodeId, NodeValue, OpenMpProfile, PartnerValue, PhaseProfile,
-    Subgroup, TemporalTreeKey, TemporalTreeProfile, ThreadProfile, WorkerProfile,
+    Subgroup, TemporalTreeKey, TemporalTreeProfile, ThreadProfile, WorkerMembers, WorkerProfile,
 };
 use crate::raw_tree::{RawId, Tree};
 use crate::region_values::RegionValues;
@@ -67,7 +67,7 @@ pub(crate) struct FinishedRun<'a> {
     /// Captured iterations of the communicating thread.
     pub(crate) captured: &'a [CapturedIteration],
     /// Temporal context trees of the other threads, clustered.
-    pub(crate) workers: &'a [Cluster],
+    pub(crate) workers: &'a [Cluster<WorkerMembers<RawId>>],
     /// Meaning of the trees' keys.
     pub(crate) keys: &'a KeyInterner,
     /// Stamp of its begin.
@@ -337,10 +337,20 @@ impl FinishedRun<'_> {
     fn workers(&self, contexts: &mut Contexts<'_>) -> WorkerProfile {
         let (trees, keys) =
             self.to_user_terms(self.workers.iter().map(|cluster| &cluster.tree), contexts);
-        let members = self.workers.iter().map(|cluster| cluster.members.clone());
-        let cluster = |(members, tree)| Cluster { members, tree, instances: Default::default() };
-        let clusters = members.zip(trees).map(cluster);
-        WorkerProfile { clusters: clusters.collect(), keys }
+        let mut members_of = |members: &WorkerMembers<RawId>| {
+            let mut short_calls: BTreeMap<NodeId, u64> = BTreeMap::new();
+            for (raw, stamps) in &members.short_calls {
+                let node = contexts.node(*raw).unwrap_or_else(|| contexts.main());
+                *short_calls.entry(node).or_default() += self.rate.ns(*stamps);
+            }
+            WorkerMembers { numbers: members.numbers.clone(), short_calls }
+        };
+        let cluster = |(ended, tree): (&Cluster<WorkerMembers<RawId>>, Node)| Cluster {
+            members: members_of(&ended.members),
+            tree,
+            instances: Default::default(),
+        };
+        WorkerProfile { clusters: self.workers.iter().zip(trees).map(cluster).collect(), keys }
     }
 
     /// Merges phases with equal ends in the user's terms, except those apart. Also returns which

@@ -9,7 +9,7 @@ mod temporal_trees;
 mod terms;
 mod worker_threads;
 
-use crate::raw_tree::{RawId, Tree};
+use crate::raw_tree::{IdMap, RawId, Tree};
 use crate::tables::Tables;
 use plimsoll_binary::Structures;
 use plimsoll_trees::{
@@ -52,6 +52,10 @@ pub(crate) struct TemporalTree {
     nodes: usize,
     /// Iterations to be captured.
     wanted: Vec<WantedIteration>,
+    /// Whether the stack ends in a wrapped call.
+    is_in_call: bool,
+    /// Stamps of short wrapped calls that the tree charges to their callers, by raw context.
+    short_calls: IdMap<RawId, u64>,
 }
 
 impl TemporalTree {
@@ -68,6 +72,8 @@ impl TemporalTree {
             paused: 0,
             nodes,
             wanted: Vec::new(),
+            is_in_call: false,
+            short_calls: IdMap::default(),
         }
     }
 
@@ -111,10 +117,9 @@ impl TemporalTree {
         });
         let common = if fresh { 0 } else { (common as usize).min(self.outside.len()) };
         // Frames inside a wrapped call are not the user's.
-        let (node, leaf) = match tree.outermost_call(node) {
-            Some(call) => (call, false),
-            None => (node, leaf),
-        };
+        let call = tree.outermost_call(node);
+        self.is_in_call = call.is_some();
+        let (node, leaf) = call.map_or((node, leaf), |call| (call, false));
         let depth = tree.depth(node) as usize;
         let common = common.min(depth);
         // The kept tree frames: those of all frames that stay, and the function of the next frame.
@@ -154,7 +159,22 @@ impl TemporalTree {
         let Some(builder) = &mut self.builder else { return };
         let Some((held, _)) = self.outside.pop() else { return };
         let at = at.max(self.begin).saturating_sub(self.paused);
+        self.is_in_call = false;
         builder.change(Lca::exactly(held), &[], Moment::exact(at), keys);
+    }
+
+    /// Notes the time of short wrapped calls, which change no stack. While the stack ends in a
+    /// call, the tree charges none of this time to the calls' callers.
+    pub(crate) fn spend(&mut self, node: RawId, stamps: u64) {
+        if stamps > 0 && self.builder.is_some() && !self.is_in_call {
+            *self.short_calls.entry(node).or_default() += stamps;
+        }
+    }
+
+    /// Returns the time of short wrapped calls that the tree charges to their callers, in stamps,
+    /// by raw context.
+    pub(crate) fn short_calls(&self) -> impl Iterator<Item = (RawId, u64)> + '_ {
+        self.short_calls.iter().map(|(node, stamps)| (*node, *stamps))
     }
 
     /// Marks the stack as unknown until a full stack arrives. Frames that look the same then are
@@ -185,6 +205,7 @@ impl TemporalTree {
 
     /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.builder.as_ref().map_or(0, |builder| builder.bytes() as u64)
+        let short_calls = self.short_calls.capacity() * (size_of::<(RawId, u64)>() + 1);
+        self.builder.as_ref().map_or(0, |builder| (builder.bytes() + short_calls) as u64)
     }
 }

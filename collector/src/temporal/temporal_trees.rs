@@ -157,18 +157,19 @@ impl TemporalTrees {
     /// Called once for each thread.
     pub(crate) fn end(&mut self, thread: &mut ThreadTree, is_main: bool, end: u64) {
         let is_of_this_run = thread.run == self.runs;
-        let finished = thread.temporal_tree.take().and_then(|mut temporal_tree| {
+        let ended = thread.temporal_tree.take().and_then(|mut temporal_tree| {
             self.followed -= 1;
-            temporal_tree.finish(end, &self.keys).filter(|_| is_of_this_run)
+            let finished = temporal_tree.finish(end, &self.keys).filter(|_| is_of_this_run);
+            finished.map(|finished| (finished, temporal_tree))
         });
-        let temporal_tree = match finished {
-            Some((temporal_tree, captured)) if is_main => {
+        let worker = match ended {
+            Some(((temporal_tree, captured), _)) if is_main => {
                 (self.main, self.captured) = (Some(temporal_tree), captured);
                 None
             }
-            finished => finished.map(|(temporal_tree, _)| temporal_tree),
+            ended => ended.map(|((tree, _), ended)| (tree, ended.short_calls().collect())),
         };
-        self.workers.add(thread.number, temporal_tree, &self.keys);
+        self.workers.add(thread.number, worker, &self.keys);
     }
 
     /// Clusters the remaining threads, after all of them have ended.

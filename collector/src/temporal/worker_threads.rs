@@ -4,8 +4,12 @@
 //! Threads are merged as they end, in pairs of blocks of their numbers ([`Blocks`]). The order in
 //! which they end, which reading a spool does not reproduce, therefore changes nothing.
 
+use std::collections::BTreeMap;
+
 use super::KeyInterner;
-use plimsoll_trees::{Blocks, Cluster, Merging, Node, Pruned, prune_to};
+use crate::profile::WorkerMembers;
+use crate::raw_tree::RawId;
+use plimsoll_trees::{Blocks, Cluster, InstanceSample, Members, Merging, Node, Pruned, prune_to};
 
 /// Number of threads that determines the maximum number of clusters until their number is known.
 const FEW_THREADS: u64 = 128;
@@ -17,20 +21,28 @@ const MAX_NODES: usize = 1 << 11;
 /// Temporal context trees of a process's finished threads.
 #[derive(Default)]
 pub(crate) struct WorkerThreads {
-    blocks: Blocks,
+    blocks: Blocks<WorkerMembers<RawId>>,
     /// Number of threads with a tree.
     count: u64,
     /// Clusters of all threads, after [`WorkerThreads::finish`].
-    clusters: Vec<Cluster>,
+    clusters: Vec<Cluster<WorkerMembers<RawId>>>,
 }
 
 impl WorkerThreads {
-    /// Adds the tree of a finished thread, if it has one. `number` is its position in the order in
-    /// which threads were first seen; each thread is added once.
-    pub(crate) fn add(&mut self, number: u32, temporal_tree: Option<Node>, keys: &KeyInterner) {
-        let cluster = temporal_tree.map(|mut temporal_tree| {
-            prune_to(&mut temporal_tree, MAX_NODES, &mut Pruned::default());
-            Cluster::one(u64::from(number), temporal_tree)
+    /// Adds the tree of a finished thread, if it has one, and the time of short calls in it, in
+    /// stamps. `number` is its position in the order in which threads were first seen; each thread
+    /// is added once.
+    pub(crate) fn add(
+        &mut self,
+        number: u32,
+        worker: Option<(Node, BTreeMap<RawId, u64>)>,
+        keys: &KeyInterner,
+    ) {
+        let cluster = worker.map(|(mut tree, short_calls)| {
+            prune_to(&mut tree, MAX_NODES, &mut Pruned::default());
+            let numbers = Members::one(u64::from(number));
+            let members = WorkerMembers { numbers, short_calls };
+            Cluster { members, tree, instances: InstanceSample::default() }
         });
         self.count += u64::from(cluster.is_some());
         let merging = Merging { instances: FEW_THREADS, nodes: MAX_NODES, flow: keys };
@@ -52,13 +64,15 @@ impl WorkerThreads {
     }
 
     /// Returns the clusters of all threads, ordered by their lowest thread number.
-    pub(crate) fn clusters(&self) -> &[Cluster] {
+    pub(crate) fn clusters(&self) -> &[Cluster<WorkerMembers<RawId>>] {
         &self.clusters
     }
 
     /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.blocks.waiting().chain(&self.clusters).map(Cluster::bytes).sum::<usize>() as u64
+        let bytes =
+            |it: &Cluster<WorkerMembers<RawId>>| it.members.bytes() + it.bytes_without_members();
+        self.blocks.waiting().chain(&self.clusters).map(bytes).sum::<usize>() as u64
     }
 }
 
@@ -88,11 +102,11 @@ mod tests {
                 _ if number % 2 == 0 => [1000, 2000, 1000],
                 _ => [1000, 100, 2000],
             };
-            workers.add(number, Some(temporal_tree(times, keys)), keys);
+            workers.add(number, Some((temporal_tree(times, keys), BTreeMap::new())), keys);
         }
         workers.finish(keys);
-        let members = |it: &Cluster| {
-            (0..300).filter(|number| it.members.contains(u64::from(*number))).collect()
+        let members = |it: &Cluster<WorkerMembers<RawId>>| {
+            (0..300).filter(|number| it.members.numbers.contains(u64::from(*number))).collect()
         };
         workers.clusters().iter().map(|it| (members(it), it.tree.count())).collect()
     }
@@ -108,7 +122,8 @@ mod tests {
                 let seed = u64::from(number * 7919 % 997);
                 let times = [1000 + 5 * seed, 500 + seed * seed % 4001, seed * 31 % 2003];
                 // Some threads had no room for a tree.
-                let tree = (number % 9 != 4).then(|| temporal_tree(times, &keys));
+                let tree =
+                    (number % 9 != 4).then(|| (temporal_tree(times, &keys), BTreeMap::new()));
                 workers.add(number, tree, &keys);
             }
             workers.finish(&keys);

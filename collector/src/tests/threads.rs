@@ -295,3 +295,36 @@ fn only_unaggregated_threads_make_a_profile_larger() {
     assert!(many >= 127 * few, "{few} {many}");
     assert!(bytes(Aggregation::Key, 1024) * 200 < many);
 }
+
+#[test]
+fn short_calls_of_threads_are_kept_beside_their_trees() {
+    let mut subject = Subject::new(1 << 12);
+    let (main, routine, work) = (subject.code(0x1000), subject.code(0x2000), subject.code(0x3000));
+    let read = subject.call("read");
+    let collector = Collector::new(Options::default());
+    let spool = spool(&collector);
+    let key = subject.attach(&collector).unwrap();
+    subject.writer(0).sample(BEGIN + 1000, &[main, work]);
+    for index in [1, 2] {
+        subject.begin_thread(index, routine);
+        let mut w = subject.writer(index);
+        w.sample(BEGIN, &[routine, work]);
+        w.slot(0, &[routine, work, read]);
+        w.tally(0, 30, 60, 0);
+        w.sample(BEGIN + 100, &[routine, work]);
+        w.sample(BEGIN + 200, &[routine, work, read]);
+        // The tree has these calls in the call of the sample.
+        w.tally(0, 10, 40, 0);
+        w.sample(BEGIN + 300, &[routine, work]);
+        w.end(BEGIN + 300);
+    }
+    subject.end_at(BEGIN + 1000);
+    let profile = collector.finish(key).unwrap();
+    assert_eq!(spool.digest(&collector), profile);
+    let clusters: Vec<_> = profile.workers.clusters.iter().map(|it| &it.members).collect();
+    let [threads] = clusters[..] else { panic!("{clusters:?}") };
+    let calls = threads.short_calls.iter();
+    let calls: Vec<_> =
+        calls.map(|(node, ns)| (path(&profile, *node).join(">"), ns / STAMP_NS)).collect();
+    assert_eq!(calls, [("app+0x2000>app+0x3000>read".to_owned(), 2 * 60)]);
+}

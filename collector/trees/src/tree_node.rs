@@ -312,6 +312,12 @@ impl<M> Cluster<M> {
     pub fn weight(&self) -> u64 {
         self.tree.count
     }
+
+    /// Returns the memory in use, in bytes: the value itself, its tree and its instances, without
+    /// what its members hold elsewhere.
+    pub fn bytes_without_members(&self) -> usize {
+        size_of::<Self>() + self.tree.bytes() + self.instances.bytes()
+    }
 }
 
 impl Cluster {
@@ -323,7 +329,7 @@ impl Cluster {
 
     /// Returns the memory in use, in bytes, the value itself included.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.members.bytes() + self.tree.bytes() + self.instances.bytes()
+        self.bytes_without_members() + self.members.bytes()
     }
 }
 

@@ -41,6 +41,27 @@ fn threads_that_did_alike_are_one_kind_over_all_ranks() {
     assert!(words.join(" ").contains(found), "{text}");
 }
 
+/// A thread's many short calls lie in their callers in its tree, but are no computation.
+#[test]
+fn short_calls_of_threads_are_no_work() {
+    let mut subject = Subject::new(2);
+    subject.threads = 2;
+    subject.workers = |_| {
+        vec![vec![
+            doing("fill/parse", 90 * MS),
+            calling("fill/parse/read", 150 * MS, 30_000, 0),
+            calling("fill/parse/write", 60 * MS, 3, 0),
+        ]]
+    };
+    subject.step("main/MPI_Barrier", |_| vec![doing("main/solve", 300 * MS)]);
+    let summary = verdict(&subject);
+    let found = summary
+        .thread_clusters
+        .iter()
+        .map(|it| (&*it.ranks, it.size, (it.mean_s * 1e3).round(), (it.work_s * 1e3).round()));
+    assert_eq!(found.collect::<Vec<_>>(), [("0-1", 2, 300.0, 90.0)]);
+}
+
 /// ICS18, Table 1, compares threads: the sum of four threads' waiting is not the time that the run
 /// would be shorter.
 #[test]
