@@ -5,7 +5,7 @@
 //! depends on these. While the communicating thread is in MPI outside of regions, its team is idle
 //! because of MPI; that time is in no value here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::{ContextTree, Frame, NodeId, ProcessProfile, RegionProfile};
@@ -25,7 +25,8 @@ pub struct TeamTimes {
     pub scheduling_ns: u64,
     /// TALP's load balance loss in these regions: thread time in which some threads work.
     pub load_balance_ns: u64,
-    /// Time of the communicating thread in its own work outside of regions, when its team is idle.
+    /// Time of the communicating thread in its own work in `main` outside of regions, when its team
+    /// is idle.
     pub serial_ns: u64,
     /// This serial time by responsible context, in nanoseconds.
     pub serial: BTreeMap<NodeId, u64>,
@@ -53,12 +54,19 @@ impl TeamTimes {
         Some(times)
     }
 
-    /// Adds the work outside of regions. Its sum is exact, because regions and calls are measured;
-    /// by context it is divided like the samples.
+    /// Adds the work outside of regions, in the outermost functions that regions lie in. Its sum is
+    /// exact, because regions and calls are measured; by context it is divided like the samples.
     fn add_serial_work(&mut self, rank: &Rank<'_>) {
-        let inside = inside_regions(&rank.input.profile);
+        let profile = &rank.input.profile;
+        let inside = inside_regions(profile);
+        let roots = profile.tree.roots();
+        let with_regions: BTreeSet<NodeId> =
+            outermost(profile).map(|region| roots[region.node as usize]).collect();
         let (mut whole_ns, mut blocked_ns, mut sampled_ns) = (0, 0, 0);
         for (node, value) in rank.phases.iter().flat_map(|phase| &phase.values) {
+            if !with_regions.contains(&roots[*node as usize]) {
+                continue; // before or after `main`
+            }
             whole_ns += value.exclusive_ns;
             if inside[*node as usize] {
                 continue;
@@ -70,6 +78,17 @@ impl TeamTimes {
                 }
                 _ => blocked_ns += value.exclusive_ns,
             }
+        }
+        let outside = profile.outside_main;
+        if let Some(outside) = outside.filter(|it| with_regions.contains(&it.node)) {
+            // Nobody can divide the start of a process among threads.
+            whole_ns -= outside.with_stack_ns + outside.without_stack_ns;
+            let owner = rank.owners.owner_of[outside.node as usize];
+            if let Some(main_ns) = owner.and_then(|owner| self.serial.get_mut(&owner)) {
+                sampled_ns -= outside.with_stack_ns.min(*main_ns);
+                *main_ns = main_ns.saturating_sub(outside.with_stack_ns);
+            }
+            self.serial.retain(|_, ns| *ns > 0);
         }
         self.serial_ns = whole_ns.saturating_sub(self.elapsed_ns).saturating_sub(blocked_ns);
         for ns in self.serial.values_mut() {

@@ -445,6 +445,7 @@ impl History {
         ProcessProfile {
             tree: resolved.tree,
             phases: resolved.phases,
+            outside_main: resolved.outside_main,
             rows: resolved.rows,
             subgroup_intervals: resolved.subgroup_intervals,
             sync_returns: self.sync_returns(info),

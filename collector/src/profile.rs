@@ -118,6 +118,15 @@ pub struct ContextTree {
 }
 
 impl ContextTree {
+    /// Returns the outermost context around each context, by node id.
+    pub fn roots(&self) -> Vec<NodeId> {
+        let mut roots: Vec<NodeId> = Vec::with_capacity(self.nodes.len());
+        for (node, id) in self.nodes.iter().zip(0..) {
+            roots.push(node.parent.map_or(id, |parent| roots[parent as usize]));
+        }
+        roots
+    }
+
     /// Returns a context and its callers, innermost first.
     pub fn outwards(&self, node: NodeId) -> impl Iterator<Item = NodeId> + Clone + '_ {
         std::iter::successors(Some(node), |node| self.nodes[*node as usize].parent)
@@ -322,6 +331,19 @@ pub struct InstanceRows {
     pub level: u32,
     /// By ascending index.
     pub rows: Vec<InstanceRow>,
+}
+
+/// Time of the communicating thread outside of `main`: before `main` begins, after it has returned,
+/// and where records are missing. It is part of the values of [`ProcessProfile::phases`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeOutsideMain {
+    /// `main`, or the outermost context if there is no `main`.
+    pub node: NodeId,
+    /// Time with a known stack, in nanoseconds: charged to `node`.
+    pub with_stack_ns: u64,
+    /// Time without a known stack, in nanoseconds: apportioned among the contexts at and below
+    /// `node`.
+    pub without_stack_ns: u64,
 }
 
 /// Meaning of a key in a temporal context tree.
@@ -596,6 +618,9 @@ pub struct ProcessProfile {
     /// Phases of the thread that communicates, by order of `first_index`. In a run that was broken
     /// off, each of the last instances is a phase of its own, in any order.
     pub phases: Vec<PhaseProfile>,
+    /// Time of that thread outside of `main`; `None` if there is none.
+    #[serde(default)]
+    pub outside_main: Option<TimeOutsideMain>,
     /// Instances of these phases kept whole.
     pub rows: InstanceRows,
     /// Subgroup intervals of instances kept whole. The longer the run, the smaller the fraction of

@@ -344,13 +344,22 @@ impl Replay {
                     let nearer = self.sampled.filter(|_| self.after_sample);
                     let (earlier, waited) =
                         nearer.map_or((0, 0), |_| (parts.work / 2, delay.min(parts.work) / 2));
+                    // Until its first sample, a process mostly started: only the last period is
+                    // known to be work of the sample.
+                    let is_first = previous.is_none() && target.is_main;
+                    let started = match is_first {
+                        true => parts.work.saturating_sub(target.period.max(delay)),
+                        false => 0,
+                    };
+                    target.charge_unsampled((ROOT, ROOT), started, parts.before);
                     let mut span = parts.before;
                     if let Some(node) = nearer {
                         let (first, second) = span.halves();
                         target.work(node, earlier, waited, first);
                         span = second;
                     }
-                    target.work(place.node, parts.work - earlier, delay - waited, span);
+                    let later = parts.work - earlier - started;
+                    target.work(place.node, later, delay - waited, span);
                     if let (true, Some(series)) = (delay > 0, target.series.as_deref_mut()) {
                         series.wait(delay - waited, waited);
                     }

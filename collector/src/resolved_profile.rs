@@ -26,7 +26,8 @@ use crate::phases::Phases;
 use crate::profile::{
     self, ContextTree, CounterProfile, ExemplaryMessage, ExemplaryMessages, InstanceRow,
     InstanceRows, LoopProfile, NodeId, NodeValue, OpenMpProfile, PartnerValue, PhaseProfile,
-    Subgroup, TemporalTreeKey, TemporalTreeProfile, ThreadProfile, WorkerMembers, WorkerProfile,
+    Subgroup, TemporalTreeKey, TemporalTreeProfile, ThreadProfile, TimeOutsideMain, WorkerMembers,
+    WorkerProfile,
 };
 use crate::raw_tree::{RawId, Tree};
 use crate::region_values::RegionValues;
@@ -80,6 +81,7 @@ pub(crate) struct FinishedRun<'a> {
 pub(crate) struct ResolvedProfile {
     pub(crate) tree: ContextTree,
     pub(crate) phases: Vec<PhaseProfile>,
+    pub(crate) outside_main: Option<TimeOutsideMain>,
     pub(crate) rows: InstanceRows,
     pub(crate) subgroup_intervals: InstanceRows,
     pub(crate) series: Option<crate::profile::Series>,
@@ -100,6 +102,9 @@ pub(crate) struct ResolvedProfile {
 struct Values {
     values: BTreeMap<NodeId, Value>,
     unsampled: BTreeMap<NodeId, u64>,
+    /// Time outside of the user's contexts, in stamps: a part of `values`, and one of `unsampled`.
+    outside: u64,
+    outside_unsampled: u64,
 }
 
 type Ends = (Option<NodeId>, Option<NodeId>);
@@ -154,6 +159,7 @@ impl Values {
                 None if value.time > 0 || value.samples > 0 => {
                     // Its time is somebody's, but its calls are nobody's.
                     let value = Value { calls: 0, bytes: 0, long: 0, ..*value };
+                    self.outside += value.time;
                     self.values.entry(outside(contexts, *raw)).or_default().add(&value);
                 }
                 None => {}
@@ -162,7 +168,10 @@ impl Values {
         let mut unsampled: Vec<_> = account.unsampled().iter().collect();
         unsampled.sort_unstable();
         for ((one, other), stamps) in unsampled {
-            let node = contexts.between(*one, *other).unwrap_or_else(|| outside(contexts, *one));
+            let node = contexts.between(*one, *other).unwrap_or_else(|| {
+                self.outside_unsampled += stamps;
+                outside(contexts, *one)
+            });
             *self.unsampled.entry(node).or_default() += stamps;
         }
     }
@@ -175,6 +184,8 @@ impl Values {
         for (node, stamps) in &other.unsampled {
             *self.unsampled.entry(*node).or_default() += stamps;
         }
+        self.outside += other.outside;
+        self.outside_unsampled += other.outside_unsampled;
     }
 
     /// Returns the sampled work of each context, in stamps.
@@ -222,11 +233,27 @@ impl Values {
 }
 
 impl FinishedRun<'_> {
+    /// Returns the time of the communicating thread outside of `main`; `None` if there is none.
+    fn outside_main(
+        &self,
+        phases: &[UserPhase],
+        contexts: &mut Contexts<'_>,
+    ) -> Option<TimeOutsideMain> {
+        let outside = phases.iter().map(|phase| phase.values.outside).sum();
+        let unsampled = phases.iter().map(|phase| phase.values.outside_unsampled).sum();
+        (outside > 0 || unsampled > 0).then(|| TimeOutsideMain {
+            node: contexts.main(),
+            with_stack_ns: self.rate.ns(outside),
+            without_stack_ns: self.rate.ns(unsampled),
+        })
+    }
+
     /// The run in the user's terms.
     pub(crate) fn resolve(&self) -> ResolvedProfile {
         let mut contexts =
             Contexts::new(self.tree, self.addresses, self.regions, self.series.is_kept());
         let (mut phases, numbers) = self.join(&mut contexts);
+        let outside_main = self.outside_main(&phases, &mut contexts);
         let order = contexts.order();
         let shares: Vec<Apportionment> =
             phases.iter().map(|phase| phase.values.shares(&contexts, &order)).collect();
@@ -290,6 +317,7 @@ impl FinishedRun<'_> {
         ResolvedProfile {
             tree,
             phases,
+            outside_main,
             rows,
             subgroup_intervals,
             series,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use plimsoll_wire::record::{OffCpu, STAMP_SHIFT};
 use plimsoll_wire::segment::{ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF};
 
-use super::subject::{BEGIN, STAMP_NS, Subject};
+use super::subject::{BEGIN, PERIOD, STAMP_NS, Subject};
 use super::{assert_partition, collect, pairs, short, times, value};
 use crate::profile::SyncReturns;
 
@@ -41,6 +41,19 @@ fn the_return_of_a_declared_function_ends_an_instance() {
     // The stretch from one return to the next sample is the caller's or the sampled function's.
     let own = value(&profile, &phases[1], "app+0x1000>app+0x3000");
     assert_eq!((own.exclusive_ns, own.calls), (0, 0), "{:?}", times(&profile, &phases[1]));
+}
+
+/// A process starts for 300 stamps before the period that its first sample ends.
+#[test]
+fn time_without_a_stack_lies_outside_of_main() {
+    let mut subject = Subject::new(1 << 14);
+    let (main, work) = (subject.code(0x1000), subject.code(0x2000));
+    let mut w = subject.writer(0);
+    w.sample(BEGIN + 300 + PERIOD, &[main, work]);
+    w.sample(BEGIN + 300 + 2 * PERIOD, &[main, work]);
+    subject.end_at(BEGIN + 300 + 2 * PERIOD);
+    let outside = collect(&subject).outside_main.unwrap();
+    assert_eq!((outside.with_stack_ns, outside.without_stack_ns), (0, 300 * STAMP_NS));
 }
 
 /// A subject with some functions and two call sites of MPI_Barrier in main.

@@ -3,7 +3,7 @@
 
 use plimsoll_collector::profile::{
     LocationKind, LockWaitProfile, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,
-    ThreadProfile,
+    ThreadProfile, TimeOutsideMain,
 };
 
 use super::*;
@@ -88,6 +88,40 @@ fn uneven_threads_and_serial_work_are_losses_of_their_own() {
         let serial = of_kind(&summary, LossKind::SerialSection).unwrap();
         assert_eq!(causes(serial), [("main/prepare".to_owned(), 0.375)]);
         assert!(serial.advice.contains("3 others wait"), "{}", serial.advice);
+    }
+}
+
+/// The start of a process, 170 ms before `main`, is no work that a team could do.
+#[test]
+fn the_start_of_a_process_is_no_serial_work() {
+    for (prepare_ms, lost_s) in [(0, None), (40, Some(0.03))] {
+        let mut subject = Subject::new(2);
+        subject.threads = 4;
+        subject.openmp = |_, contexts| region(100, [1000, 1000, 1000], contexts);
+        // What has no stack is apportioned among the samples, here those in the region.
+        subject.step(BARRIER, |_| {
+            let start = [
+                doing("call_init/fill_tables", 20 * MS),
+                doing("main", 100 * MS),
+                doing(KERNEL, 50 * MS),
+            ];
+            let run = [doing(KERNEL, 1000 * MS), doing("main/prepare", prepare_ms * MS)];
+            [&start[..], &run].concat()
+        });
+        let mut inputs = subject.inputs();
+        for profile in inputs.iter_mut().map(|input| &mut input.profile) {
+            profile.outside_main = Some(TimeOutsideMain {
+                node: 0,
+                with_stack_ns: 100 * MS,
+                without_stack_ns: 50 * MS,
+            });
+        }
+        let summary = diagnose_alone(inputs, &job()).unwrap();
+        let serial = of_kind(&summary, LossKind::SerialSection);
+        assert_eq!(serial.map(|loss| rounded(loss.seconds)), lost_s);
+        if let Some(serial) = serial {
+            assert_eq!(causes(serial), [("main/prepare".to_owned(), 0.03)]);
+        }
     }
 }
 
