@@ -157,12 +157,10 @@ impl JobTotals {
     pub fn add_rank(&mut self, rank: &Rank<'_>) {
         let input = rank.input;
         let profile = &input.profile;
-        let (mut on_core, mut delay) = (0, 0);
-        for (node, value) in rank.phases.iter().flat_map(|phase| &phase.values) {
-            let context_class = rank.context_classes[*node as usize];
-            on_core += if rank.is_useful[*node as usize] { value.net_ns() } else { 0 };
-            delay += if context_class.is_work() { value.run_delay_ns } else { 0 };
-        }
+        let values = || rank.phases.iter().flat_map(|phase| &phase.values);
+        let on_core = rank.useful_of(values().map(|(node, value)| (*node, value.net_ns())));
+        let of_work = values().filter(|(node, _)| rank.context_classes[*node as usize].is_work());
+        let delay = of_work.map(|(_, value)| value.run_delay_ns).sum();
         let number = RankSet::from_iter([input.rank]);
         let host = Host {
             ranks: number.clone(),

@@ -17,7 +17,7 @@ use crate::input::RankInput;
 use crate::labelling::{ContextClass, context_classes, polls};
 use crate::owners::Owners;
 use crate::phase_unification::{unify_phases, whole_run};
-use crate::team_times::{awaited_mpi_ns, team_waits};
+use crate::team_times::waits_for_work;
 
 pub use calls::CallTime;
 
@@ -43,9 +43,9 @@ pub struct Rank<'a> {
     pub input: &'a RankInput,
     /// Meaning of each context.
     pub context_classes: Vec<ContextClass>,
-    /// Whether the time of each context is useful. A rank that waits for its own threads keeps
-    /// other ranks waiting like one that computes.
-    pub is_useful: Vec<bool>,
+    /// Useful fraction of the time of each context. A rank that waits for its own threads keeps
+    /// other ranks waiting like one that computes, unless one of these threads is in MPI.
+    pub useful_fraction: Vec<f64>,
     /// Responsible context for each context's work.
     pub owners: Owners,
     /// Phases of the rank, as agreed among all ranks.
@@ -72,10 +72,10 @@ impl<'a> Rank<'a> {
             *calls += value.calls;
         }
         polls::mark(&profile.tree, &mut context_classes, !agreed.by_samples, |id| own[id]);
-        let in_team = team_waits(&profile.tree).into_iter();
-        let is_useful =
-            context_classes.iter().zip(in_team).map(|(it, waits)| it.is_useful() || waits);
-        let is_useful = is_useful.collect();
+        let mut useful_fraction = waits_for_work(profile);
+        for (fraction, class) in useful_fraction.iter_mut().zip(&context_classes) {
+            *fraction = if class.is_useful() { 1.0 } else { *fraction };
+        }
         let owners = Owners::new(&profile.tree, &context_classes);
         let level = Some(agreed.level);
         let (phases, places, level) = match &agreed.matching {
@@ -86,7 +86,16 @@ impl<'a> Rank<'a> {
             }
             Matching::WholeRun => (Cow::Owned(vec![whole_run(profile)]), None, None),
         };
-        Self { input, context_classes, is_useful, owners, phases, slowness: 1.0, places, level }
+        Self {
+            input,
+            context_classes,
+            useful_fraction,
+            owners,
+            phases,
+            slowness: 1.0,
+            places,
+            level,
+        }
     }
 
     /// Returns the work in a phase by responsible context, from the phase's totals, sorted by node.
@@ -104,9 +113,14 @@ impl<'a> Rank<'a> {
     /// of its team count, unless these are in MPI.
     pub fn useful_ns(&self) -> u64 {
         let values = self.phases.iter().flat_map(|phase| &phase.values);
-        let useful = values.filter(|(node, _)| self.is_useful[*node as usize]);
-        let useful_ns: u64 = useful.map(|(_, value)| value.exclusive_ns).sum();
-        useful_ns.saturating_sub(awaited_mpi_ns(&self.input.profile))
+        self.useful_of(values.map(|(node, value)| (*node, value.exclusive_ns)))
+    }
+
+    /// Returns the useful part of times by context, in nanoseconds.
+    pub fn useful_of(&self, times: impl Iterator<Item = (NodeId, u64)>) -> u64 {
+        let useful_ns: f64 =
+            times.map(|(node, ns)| ns as f64 * self.useful_fraction[node as usize]).sum();
+        useful_ns.round() as u64
     }
 
     /// Returns a buffer for adding up this rank's work, to be reused for many instances.
@@ -206,6 +220,7 @@ fn profile_is_sound(profile: &ProcessProfile) -> bool {
                 && phase.ends_in.is_none_or(known)
                 && phase.values.iter().all(|(node, _)| known(*node))
         })
+        && profile.outside_main.is_none_or(|it| known(it.node))
         && profile.rows.rows.iter().chain(&profile.subgroup_intervals.rows).all(|row| {
             (row.phase as usize) < profile.phases.len()
                 && row.ends_in.is_none_or(known)

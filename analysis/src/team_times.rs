@@ -130,15 +130,47 @@ fn uneven_mpi_ns(region: &RegionProfile) -> u64 {
     longest_in_mpi_ns(region).saturating_sub(region.mpi_ns / u64::from(region.threads.max(1)))
 }
 
-/// Returns the time in which the communicating thread of a rank waits in regions for other threads
-/// that are in MPI: as useful as its own MPI calls.
-pub fn awaited_mpi_ns(profile: &ProcessProfile) -> u64 {
-    let awaited_ns = |region: &RegionProfile| {
-        let own = region.shares.iter().find(|share| share.number == 0)?;
-        let idle_ns = region.elapsed_ns.saturating_sub(own.work_ns).saturating_sub(own.lock_ns);
-        Some(in_mpi_ns(region).saturating_sub(own.mpi_ns).min(idle_ns))
+/// Returns for each context the fraction of its time in which the communicating thread waits for
+/// threads of its team that work: 0 outside of waits for the team. In the rest of such a wait, one
+/// of these threads is in MPI, which is as useful as the thread's own MPI calls. Where in a region
+/// that is, is unknown: all its waits have the same fraction.
+pub fn waits_for_work(profile: &ProcessProfile) -> Vec<f64> {
+    // Time that a region's MPI calls are awaited, and all waits, by the call that makes the region.
+    let mut regions: BTreeMap<NodeId, [u64; 2]> = BTreeMap::new();
+    let mut begins: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+    for region in outermost(profile) {
+        regions.entry(region.node).or_default()[0] += awaited_mpi_ns(region);
+        begins.insert(region.node, region.node);
+        begins.extend(region.function.map(|function| (function, region.node)));
+    }
+    let mut region_of: Vec<Option<NodeId>> = Vec::with_capacity(profile.tree.nodes.len());
+    for (node, id) in profile.tree.nodes.iter().zip(0..) {
+        let around = || region_of[node.parent? as usize];
+        region_of.push(begins.get(&id).copied().or_else(around));
+    }
+    let is_wait = team_waits(&profile.tree);
+    for (node, value) in profile.phases.iter().flat_map(|phase| &phase.values) {
+        let region = region_of[*node as usize].filter(|_| is_wait[*node as usize]);
+        if let Some(times) = region.and_then(|region| regions.get_mut(&region)) {
+            times[1] += value.exclusive_ns;
+        }
+    }
+    let for_work = |region: Option<NodeId>| match region.map(|region| regions[&region]) {
+        Some([awaited_ns, waited_ns]) if awaited_ns > 0 => {
+            1.0 - (awaited_ns as f64 / waited_ns.max(1) as f64).min(1.0)
+        }
+        _ => 1.0,
     };
-    outermost(profile).filter_map(awaited_ns).sum()
+    let fraction = |(region, is_wait)| if is_wait { for_work(region) } else { 0.0 };
+    region_of.into_iter().zip(is_wait).map(fraction).collect()
+}
+
+/// Returns the time in which the communicating thread waits in a region for other threads that are
+/// in MPI.
+fn awaited_mpi_ns(region: &RegionProfile) -> u64 {
+    let Some(own) = region.shares.iter().find(|share| share.number == 0) else { return 0 };
+    let idle_ns = region.elapsed_ns.saturating_sub(own.work_ns).saturating_sub(own.lock_ns);
+    in_mpi_ns(region).saturating_sub(own.mpi_ns).min(idle_ns)
 }
 
 /// Returns the time by which a region would be shorter if all threads had the same work in each

@@ -303,8 +303,7 @@ fn aligned_bins<'r>(
 pub fn useful_by_window(rank: &Rank<'_>, windows: Grid, alignment: &Alignment) -> Vec<u64> {
     let mut useful = vec![0; windows.count as usize];
     for (bin, [begin_ns, end_ns]) in aligned_bins(rank, &rank.input.profile.times, alignment) {
-        let known = bin.values.iter().filter(|(node, _)| rank.is_useful[*node as usize]);
-        let useful_ns = known.map(|(_, ns)| ns).sum::<u64>() + bin.other_work_ns;
+        let useful_ns = rank.useful_of(bin.values.iter().copied()) + bin.other_work_ns;
         windows.spread(begin_ns, end_ns, useful_ns, |at, ns| useful[at] += ns);
     }
     useful

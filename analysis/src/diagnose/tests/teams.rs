@@ -7,6 +7,7 @@ use plimsoll_collector::profile::{
 };
 
 use super::*;
+use crate::summary::Window;
 use crate::synthetic_run::{Contexts, Doing, calling, location};
 
 const REGION: &str = "main/solve/GOMP_parallel";
@@ -345,6 +346,13 @@ fn threads_that_wait_for_mpi_calls_of_one_another_are_not_uneven() {
     let openmp = summary.efficiency.openmp.unwrap();
     assert_eq!([openmp.load_balance, openmp.scheduling].map(rounded), [1.0, 1.0]);
     assert_eq!(rounded(summary.efficiency.parallel.unwrap()), 0.4);
+    let windows = &summary.efficiency.windows;
+    let mean = |of: fn(&Window) -> Option<f64>| {
+        let sum: f64 = windows.iter().map(|it| of(it).unwrap() * (it.end_s - it.begin_s)).sum();
+        sum / summary.run.elapsed_s
+    };
+    assert!((mean(|it| it.parallel) - 0.4).abs() < 1e-6, "{windows:?}");
+    assert!((mean(|it| it.communication) - 0.4).abs() < 1e-6, "{windows:?}");
     // All threads are in MPI for 600 ms at the same time (MPI_THREAD_MULTIPLE). One of them has
     // 200 ms more work than the others.
     let at_once: OpenMp = |_, contexts| with_mpi_of_all([1200, 600, 400], 600, contexts);
