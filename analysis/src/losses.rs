@@ -14,6 +14,7 @@ use crate::labelling::ContextClass;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::mpmd::{self, Groups};
 use crate::owners::Owners;
+use crate::partner_work::names_partner;
 use crate::queries::{Quantity, Query};
 use crate::resources::{files, locks};
 use crate::sites::Sites;
@@ -90,15 +91,12 @@ pub fn losses(
         let whole = measured.unwrap_or(whole);
         let delay_ns = slow_places.map_or(0.0, |slow| slow.delay_in_ns(phase, ranks));
         let left_ns = (left_ns(totals, &whole) - delay_ns).max(0.0);
-        match groups.get(index) {
-            Some(groups) => {
-                all.extend(mpmd::communication(totals, classes, (&whole, groups), left_ns))
-            }
-            None if ranks > 1 => {
-                all.extend(communication(totals, classes, (&whole, &whole), left_ns))
-            }
-            None => {}
-        }
+        let in_calls = match groups.get(index) {
+            Some(groups) => mpmd::communication(totals, classes, (&whole, groups), left_ns),
+            None if ranks > 1 => communication(totals, classes, (&whole, &whole), left_ns),
+            None => Vec::new(),
+        };
+        with_further_waits(&mut all, in_calls);
         all.extend(files(totals, context_classes, (*index, phase)));
     }
     all.extend(locks(totals, context_classes, owners));
@@ -306,6 +304,8 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
         // Causes that add up to more than the loss even each other out in part.
         let evened_out = imbalance.evened_out(&causes);
         let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
+        // Partners in separate pairs do not even each other out.
+        let evened_out = evened_out && finding.kind != LossKind::WaitForPartner;
         Some(Finding { evened_out, ..finding })
     };
     let (ending_ns, work_ns) = (imbalance.ending_ns, imbalance.work_ns);
@@ -376,8 +376,20 @@ fn uneven(
     // A rank that calls the function at another place does not wait for the ranks that call it
     // here.
     let branch = sites.branch(first.node, ranks).map(|branch| sites.time(branch));
-    let serial = is_serial(&time, ranks) && branch.is_none_or(|time| is_serial(&time, ranks));
-    let kind = if serial { LossKind::Serialization } else { LossKind::LoadImbalance };
+    let alone = is_serial(&time, ranks) && branch.is_none_or(|time| is_serial(&time, ranks));
+    // Several ranks, each alone in work of its own, keep their partners waiting side by side.
+    let is_like_first = |cause: &Cause| {
+        cause.ns >= MIN_OWN_CAUSE_FRACTION * first.ns && is_serial(&cause_time(phase, cause), ranks)
+    };
+    let of_several = || {
+        let in_messages = Some(symptom) != phase.ends_in && names_partner(totals, symptom);
+        in_messages && causes[1..].iter().any(is_like_first)
+    };
+    let kind = match alone {
+        true if others_wait(phase, first, &time, ranks) => LossKind::Serialization,
+        true if of_several() => LossKind::WaitForPartner,
+        _ => LossKind::LoadImbalance,
+    };
     Some(Finding {
         by_turns: time.imbalance(ranks) < TURNS_FRACTION * first.ns,
         group: scope.group_index(),
@@ -419,6 +431,43 @@ fn is_serial(time: &Accumulator, ranks: u32) -> bool {
     let others = time.sum.saturating_sub(u128::from(time.max)) as f64;
     let alone = time.ranks <= ranks / 2;
     alone && time.max > 0 && others <= SERIAL_FRACTION * time.max as f64 * f64::from(ranks - 1)
+}
+
+/// Returns whether the other ranks wait while the slowest rank of a cause works, together for all
+/// but [`SERIAL_FRACTION`] of that time. They do not if they have other work meanwhile, such as the
+/// producers in other pairs of producers and consumers.
+fn others_wait(phase: &PhaseTotals, cause: &Cause, time: &Accumulator, ranks: u32) -> bool {
+    let node = phase.nodes.get(&cause.node).copied().unwrap_or_default();
+    let waiting = if cause.own { node.slowest_own } else { node.slowest };
+    let duration_ns = phase.duration.mean(ranks);
+    // Upper bound of the slowest rank's work: some of it may be waiting for a core.
+    let own_ns = duration_ns - (waiting.ending_ns + waiting.before_ns) as f64;
+    let (alone_ns, others) = (time.max as f64, f64::from(ranks - 1));
+    let least_ns = SERIAL_FRACTION * alone_ns * others;
+    // Work for which the time outside of the cause is too short.
+    let meanwhile_ns = |work_ns: f64, ranks: f64| work_ns - ranks * (duration_ns - alone_ns);
+    let of_all_ns = meanwhile_ns(phase.work.sum as f64 - own_ns, others);
+    let most_ns = phase.work.max as f64;
+    let of_one_ns = if most_ns > own_ns + least_ns { meanwhile_ns(most_ns, 1.0) } else { 0.0 };
+    of_all_ns.max(of_one_ns) <= least_ns
+}
+
+/// Merges the losses of a phase by waiting for partners in one call: by uneven work, in `all`, and
+/// beyond it, in `further`.
+fn with_further_waits(all: &mut Vec<Finding>, further: Vec<Finding>) {
+    for finding in further {
+        let same = |known: &&mut Finding| {
+            (known.kind, known.phase, known.symptom)
+                == (finding.kind, finding.phase, finding.symptom)
+        };
+        match all.iter_mut().find(same).filter(|it| it.kind == LossKind::WaitForPartner) {
+            Some(known) => {
+                known.seconds += finding.seconds;
+                known.shows_also_where(&finding);
+            }
+            None => all.push(finding),
+        }
+    }
 }
 
 /// Returns the query for ranks at or above mean + (maximum - mean) / 2.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_calls::messages::{Messages, messages};
 use plimsoll_calls::{call, id_of};
-use plimsoll_collector::profile::{Frame, NodeId};
+use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::below;
 use crate::finding::{Scope, cause_time};
@@ -38,7 +38,7 @@ pub fn of_stage(
     lost_ns: f64,
 ) -> Vec<Cause> {
     let contexts = &totals.tree.contexts;
-    if has_no_partner(contexts.frame_of(symptom)) {
+    if !names_partner(totals, symptom) {
         return Vec::new();
     }
     let work_ns = |it: &(&NodeId, &PhaseNode)| it.1.own.mean(ranks);
@@ -64,12 +64,13 @@ pub fn of_stage(
     causes
 }
 
-/// Returns whether the arguments of a call name no rank that it waits for: collectives and
-/// one-sided calls.
-fn has_no_partner(frame: &Frame) -> bool {
+/// Returns whether the arguments of a call may name the rank that it waits for: not those of
+/// collectives and one-sided calls.
+pub fn names_partner(totals: &Totals, symptom: NodeId) -> bool {
+    let frame = totals.tree.contexts.frame_of(symptom);
     let id = frame.call.unwrap_or_else(|| id_of(&frame.function));
     let is_mpi = call(id).is_some_and(|call| call.provider.is_mpi());
-    is_mpi && matches!(messages(id), None | Some(Messages::StartsOther))
+    !(is_mpi && matches!(messages(id), None | Some(Messages::StartsOther)))
 }
 
 /// Returns the work in which a rank of `late` is longest and, meanwhile, waits for less than half

@@ -203,3 +203,62 @@ fn without_exemplary_messages_late_partners_are_unknown() {
     let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::WaitForPartner).unwrap();
     assert_eq!((loss.lateness.unwrap().unknown, loss.pattern), (1.0, None));
 }
+
+/// Producers (even ranks) work, each in a function of its own, and send to the next rank, which
+/// waits for `produce_ms` and consumes for `consume_ms`, ten times.
+fn in_pairs(pairs: u32, produce_ms: fn(u32) -> u64, consume_ms: u64) -> Vec<RankInput> {
+    const MAKE: [&str; 2] = ["main/forge/hammer", "main/weave/spin"];
+    const SEND: [&str; 2] = ["main/forge/MPI_Send", "main/weave/MPI_Send"];
+    const RECEIVE: &str = "main/consume/MPI_Recv";
+    let mut subject = Subject::new(2 * pairs);
+    subject.step(BARRIER, |_| vec![]);
+    subject.step("main/MPI_Finalize", |rank| {
+        let (pair, wait_ns) = (rank as usize / 2, 10 * produce_ms(rank / 2) * MS);
+        match rank % 2 {
+            0 => vec![doing(MAKE[pair], wait_ns), doing(SEND[pair], 0)],
+            _ => vec![doing(RECEIVE, wait_ns), doing("main/consume/eat", 10 * consume_ms * MS)],
+        }
+    });
+    let mut inputs = subject.inputs();
+    for input in &mut inputs {
+        let (rank, pair) = (input.rank, input.rank / 2);
+        let call = if rank % 2 == 0 { SEND[pair as usize] } else { RECEIVE };
+        let Some(node) = node_of(input, call) else { continue };
+        let received = u64::from(rank % 2) * 10;
+        let (sent, waited_ns) = (10 - received, received * produce_ms(pair) * MS);
+        let value =
+            PartnerValue { node, partner: rank ^ 1, sent, bytes: 8 * sent, received, waited_ns };
+        input.profile.partners.push(value);
+    }
+    inputs
+}
+
+/// While one producer works, the other one does, too: no rank lets all others wait.
+#[test]
+fn pairs_of_producers_and_consumers_are_no_serialization() {
+    let even: fn(u32) -> u64 = |_| 100;
+    // The second consumer waits for 600 ms, and at the end for the first pair.
+    let uneven: fn(u32) -> u64 = |pair| if pair == 0 { 100 } else { 60 };
+    let forms = [(even, 20, [0.5, 0.5]), (uneven, 5, [0.625, 0.375])];
+    for (produce_ms, consume_ms, shares) in forms {
+        let summary = diagnose_alone(in_pairs(2, produce_ms, consume_ms), &job()).unwrap();
+        let kinds: Vec<_> = summary.losses.iter().map(|loss| loss.kind).collect();
+        assert!(!kinds.contains(&LossKind::Serialization), "{kinds:?}");
+        let mut in_receive = summary
+            .losses
+            .iter()
+            .filter(|loss| path(&loss.symptom.path) == "main/consume/MPI_Recv");
+        let loss = in_receive.next().unwrap();
+        assert!(in_receive.next().is_none(), "{kinds:?}");
+        assert_eq!((loss.kind, loss.evened_out), (LossKind::WaitForPartner, false));
+        assert_eq!((&*loss.waiting_ranks, &*loss.slow_ranks), ("1,3", "0,2"));
+        let waits_for = loss.waits_for.iter().map(|it| (it.ranks.as_str(), rounded(it.share)));
+        assert_eq!(waits_for.collect::<Vec<_>>(), [("0", shares[0]), ("2", shares[1])]);
+        let mut work: Vec<String> = causes(loss).into_iter().map(|it| it.0).collect();
+        work.sort();
+        assert_eq!(work, ["main/forge/hammer", "main/weave/spin"]);
+    }
+    // A single pair waits for its producer.
+    let summary = diagnose_alone(in_pairs(1, |_| 100, 0), &job()).unwrap();
+    assert_eq!(summary.losses[0].kind, LossKind::Serialization);
+}
