@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{FrameKind, LONG_CALL_NS, NodeId};
 
 use crate::bandwidth::Bandwidths;
-use crate::canonical::path;
 use crate::finding::{Finding, Scope, cause_time};
 use crate::frame_classes::is_system;
 use crate::imbalance::{Cause, PhaseImbalance};
@@ -27,7 +26,7 @@ use crate::losses::slow_query;
 use crate::metrics::NS_PER_S;
 use crate::owners::{Owners, function_around};
 use crate::partner_work::{of_late_ranks, of_stage};
-use crate::queries::{Quantity, Query};
+use crate::queries::Query;
 use crate::summary::LossKind;
 use crate::thresholds::{
     LONG_CALLS_FRACTION, MIN_FREQUENT_CALLS, MIN_FURTHER_SYMPTOM_FRACTION, MIN_LARGE_BYTES,
@@ -263,16 +262,12 @@ fn finding(
     // The context with the largest loss represents the cause.
     let most = lost.causes.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
     let cause = most.and_then(|(node, _)| *node).map(|node| Cause::new(node, false, lost.ns));
-    let time = scope.phase.wait(symptom)?;
-    let quantity = if scope.phase.ends_in == Some(symptom) {
-        Quantity::Sync { phase: scope.index }
-    } else {
-        Quantity::Wait { phase: scope.index, paths: vec![path(&totals.tree.contexts, symptom)] }
-    };
+    let also_in: Vec<NodeId> = also.map(|(call, _)| *call).collect();
+    let calls = [&[symptom], &also_in[..]].concat();
     Some(Finding {
-        also_in: also.map(|(call, _)| *call).collect(),
+        waiting: scope.calls_query(&totals.tree.contexts, &calls),
+        also_in,
         causes: cause.into_iter().collect(),
-        waiting: scope.half_query(quantity, time.time.max),
         group: scope.group_index(),
         ..Finding::new(kind, scope.index, lost.ns / NS_PER_S, symptom)
     })

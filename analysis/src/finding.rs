@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{ContextTree, NodeId};
 
+use crate::canonical::path;
 use crate::imbalance::{Cause, PhaseImbalance};
 use crate::metrics::Accumulator;
-use crate::queries::{Quantity, Query};
+use crate::queries::{PhaseCalls, Quantity, Query};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::totals::{PhaseTotals, Totals};
@@ -107,8 +108,18 @@ impl Finding {
         phases.get(&self.phase).into_iter().chain(others.map(|(_, phase)| phase)).collect()
     }
 
-    /// Adds the contexts of another loss to those in which this loss shows.
+    /// Adds the ranks that wait in the calls, or regions, of another loss to those of this loss.
+    pub fn waits_also_where(&mut self, other: &Self) {
+        let waiting = self.waiting.as_ref().zip(other.waiting.as_ref());
+        if let Some(both) = waiting.and_then(|(ours, theirs)| ours.with(theirs)) {
+            self.waiting = Some(both);
+        }
+    }
+
+    /// Adds the contexts of another loss to those in which this loss shows, and its waiting ranks
+    /// to those of this loss.
     pub fn shows_also_where(&mut self, other: &Self) {
+        self.waits_also_where(other);
         for call in [&other.symptom].into_iter().chain(&other.also_in) {
             if *call != self.symptom && !self.also_in.contains(call) {
                 self.also_in.push(*call);
@@ -126,6 +137,24 @@ pub fn cause_time(phase: &PhaseTotals, cause: &Cause) -> Accumulator {
 /// Returns the query for ranks with at least half of the maximum; `None` if the maximum is 0.
 pub fn half_query(quantity: Quantity, max_ns: u64) -> Option<Query> {
     (max_ns > 0).then_some(Query { quantity, at_least_ns: max_ns.div_ceil(2), among: None })
+}
+
+/// Returns the query for ranks that are in some calls of a phase, given by its first index, its
+/// totals and their ranks, for at least half of the longest time. The longest time in all calls
+/// together is unknown; it is at least that in one of them, and the mean.
+pub fn calls_query(
+    contexts: &ContextTree,
+    (index, phase, ranks): (u64, &PhaseTotals, u32),
+    calls: &[NodeId],
+) -> Option<Query> {
+    let ending = phase.ends_in.is_some_and(|it| calls.contains(&it));
+    let others = calls.iter().filter(|call| Some(**call) != phase.ends_in);
+    let paths = others.map(|call| path(contexts, *call)).collect();
+    let times = || calls.iter().filter_map(|call| phase.wait(*call)).map(|it| it.time);
+    let mean_ns: f64 = times().map(|time| time.mean(ranks)).sum();
+    let longest_ns = times().map(|time| time.max).max().unwrap_or(0);
+    let quantity = Quantity::Calls(vec![PhaseCalls { phase: index, ending, paths }]);
+    half_query(quantity, longest_ns.max(mean_ns as u64))
 }
 
 /// A phase and the ranks that are compared in it: all ranks, or a process group with a task of its
@@ -153,6 +182,12 @@ impl Scope<'_> {
     /// Returns the ranks that queries are limited to; `None` for all ranks.
     pub fn among(&self) -> Option<RankSet> {
         self.group.map(|(_, ranks)| ranks.clone())
+    }
+
+    /// Like [`calls_query()`], limited to the compared ranks.
+    pub fn calls_query(&self, contexts: &ContextTree, calls: &[NodeId]) -> Option<Query> {
+        let query = calls_query(contexts, (self.index, self.phase, self.ranks), calls)?;
+        Some(Query { among: self.among(), ..query })
     }
 
     /// Like [`half_query()`], limited to the compared ranks.

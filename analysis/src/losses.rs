@@ -215,8 +215,9 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
         };
         match kept.iter_mut().find(same).filter(|_| instances(&finding) == 1) {
             Some(recurring) => {
-                // Another rank may be slow in it.
+                // Other ranks may be slow in it, and wait.
                 if 2.0 * finding.seconds >= recurring.own_s() {
+                    recurring.waits_also_where(&finding);
                     recurring.slow.extend(finding.slow);
                 }
                 recurring.seconds += finding.seconds;
@@ -402,7 +403,7 @@ fn uneven(
 
 /// Returns the query for ranks that wait where a loss by uneven work shows.
 fn waiting_query(totals: &Totals, scope: &Scope<'_>, symptom: NodeId) -> Option<Query> {
-    let Scope { index, phase, imbalance, ranks, .. } = *scope;
+    let Scope { index, phase, imbalance, .. } = *scope;
     if Some(symptom) == phase.ends_in {
         return scope.half_query(Quantity::Sync { phase: index }, phase.sync.time.max);
     }
@@ -415,12 +416,9 @@ fn waiting_query(totals: &Totals, scope: &Scope<'_>, symptom: NodeId) -> Option<
         true => **node == symptom,
         false => name(**node) == name(symptom),
     });
-    let paths = calls.clone().map(|(node, _)| path(contexts, *node)).collect();
-    // The longest wait in all of them is not known, but it is at least the mean.
-    let mean_ns: f64 = calls.clone().map(|(_, wait)| wait.time.mean(ranks)).sum();
-    let longest_ns = calls.map(|(_, wait)| wait.time.max).max().unwrap_or(0);
+    let calls: Vec<NodeId> = calls.map(|(node, _)| *node).collect();
     scope
-        .half_query(Quantity::Wait { phase: index, paths }, longest_ns.max(mean_ns as u64))
+        .calls_query(contexts, &calls)
         .or_else(|| scope.half_query(Quantity::Waits { phase: index }, phase.waited.max))
 }
 

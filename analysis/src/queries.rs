@@ -1,7 +1,7 @@
 //! Queries for the ranks that a loss concerns. Totals hold the time of the slowest rank, not its
 //! number, so process 0 queries all ranks and every collector answers for its own.
 
-use plimsoll_collector::profile::PhaseProfile;
+use plimsoll_collector::profile::{NodeId, PhaseProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::{Step, find};
@@ -27,37 +27,36 @@ pub enum Quantity {
         /// First index of the phase.
         phase: u64,
     },
-    /// Time in other contexts outside of work in a phase, callees included.
-    Wait {
-        /// First index of the phase.
-        phase: u64,
-        /// Call paths of the contexts.
-        paths: Vec<Vec<Step>>,
-    },
+    /// Time in calls, callees included.
+    Calls(Vec<PhaseCalls>),
     /// All time outside of work in a phase, without the ending synchronisation.
     Waits {
         /// First index of the phase.
         phase: u64,
     },
-    /// Time in a call on a file or lock in a phase.
-    Resource {
-        /// First index of the phase.
-        phase: u64,
-        /// Call path of the call.
-        path: Vec<Step>,
-    },
     /// Time that all threads wait for locks in the whole run.
     Locks,
-    /// Time that the communicating thread's team loses by uneven threads in a parallel region, in
+    /// Time that the communicating thread's team loses by uneven threads in parallel regions, in
     /// the whole run.
-    Region {
-        /// Call path of the call that makes the region.
-        path: Vec<Step>,
+    Regions {
+        /// Call paths of the calls that make the regions.
+        paths: Vec<Vec<Step>>,
     },
     /// Run time that a rank would save if its team did the work outside of parallel regions.
     SerialWork,
     /// Time of waiting for a core during work in the whole run.
     RunDelay,
+}
+
+/// Calls in a phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseCalls {
+    /// First index of the phase.
+    pub phase: u64,
+    /// Whether the synchronisation that ends the phase is one of the calls.
+    pub ending: bool,
+    /// Call paths of other calls: outside of work, on files, or for locks.
+    pub paths: Vec<Vec<Step>>,
 }
 
 /// Query for the ranks on which a time is at least a bound.
@@ -69,6 +68,25 @@ pub struct Query {
     pub at_least_ns: u64,
     /// Ranks that are queried; `None` for all.
     pub among: Option<RankSet>,
+}
+
+impl Query {
+    /// Returns the query for both times together, with the higher bound; `None` unless both are
+    /// times in calls, or both in regions.
+    pub fn with(&self, other: &Self) -> Option<Self> {
+        let quantity = match (self.quantity.clone(), other.quantity.clone()) {
+            (Quantity::Calls(ours), Quantity::Calls(theirs)) => {
+                Quantity::Calls([ours, theirs].concat())
+            }
+            (Quantity::Regions { paths: ours }, Quantity::Regions { paths: theirs }) => {
+                Quantity::Regions { paths: [ours, theirs].concat() }
+            }
+            _ => return None,
+        };
+        let among = self.among.as_ref().zip(other.among.as_ref());
+        let among = among.map(|(ours, theirs)| ours.union(theirs));
+        Some(Self { quantity, at_least_ns: self.at_least_ns.max(other.at_least_ns), among })
+    }
 }
 
 /// Queries all ranks. Returns the matching ranks of each query, in the order of the queries, on
@@ -117,27 +135,20 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
         Quantity::Sync { phase: index } => {
             phase(*index).map_or(0, |phase| rank.sync(phase).time_ns)
         }
-        Quantity::Wait { phase: index, paths } => {
-            let waits = phase(*index).map(|phase| rank.waits(phase)).unwrap_or_default();
-            let nodes = paths.iter().filter_map(|path| find(&rank.input.profile.tree, path));
-            nodes.filter_map(|node| waits.get(&node)).map(|wait| wait.time_ns).sum()
+        Quantity::Calls(of_phases) => {
+            let of_phase = |calls: &PhaseCalls| Some(in_calls_ns(rank, phase(calls.phase)?, calls));
+            of_phases.iter().filter_map(of_phase).sum()
         }
         Quantity::Waits { phase: index } => {
             let waits = phase(*index).map(|phase| rank.waits(phase)).unwrap_or_default();
             waits.values().map(|wait| wait.time_ns).sum()
         }
-        Quantity::Resource { phase: index, path } => {
-            let node = find(&rank.input.profile.tree, path);
-            let time = phase(*index).zip(node).and_then(|(phase, node)| {
-                rank.resources(phase).get(&node).map(|call| call.time_ns)
-            });
-            time.unwrap_or(0)
-        }
         Quantity::Locks => rank.locked_ns(),
-        Quantity::Region { path } => {
-            let node = find(&rank.input.profile.tree, path);
+        Quantity::Regions { paths } => {
+            let nodes: Vec<NodeId> =
+                paths.iter().filter_map(|path| find(&rank.input.profile.tree, path)).collect();
             let regions = rank.input.profile.openmp.regions.iter();
-            let here = regions.filter(|region| region.is_main && Some(region.node) == node);
+            let here = regions.filter(|region| region.is_main && nodes.contains(&region.node));
             here.map(imbalance_ns).sum()
         }
         Quantity::SerialWork => TeamTimes::of(rank).map_or(0, |times| times.serial_gain_ns()),
@@ -146,4 +157,12 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
             rank.phases.iter().map(delay_ns).sum()
         }
     }
+}
+
+fn in_calls_ns(rank: &Rank<'_>, phase: &PhaseProfile, calls: &PhaseCalls) -> u64 {
+    let (waits, resources) = (rank.waits(phase), rank.resources(phase));
+    let nodes = calls.paths.iter().filter_map(|path| find(&rank.input.profile.tree, path));
+    let times = nodes.filter_map(|node| waits.get(&node).or_else(|| resources.get(&node)));
+    let ending_ns = if calls.ending { rank.sync(phase).time_ns } else { 0 };
+    ending_ns + times.map(|call| call.time_ns).sum::<u64>()
 }

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{LONG_CALL_NS, NodeId};
 
 use crate::awaited_threads::all_awaited_ns;
-use crate::canonical::{Threads, path};
+use crate::canonical::Threads;
 use crate::communication::{Reason, frequent};
-use crate::finding::{Finding, Holder, half_query};
+use crate::finding::{Finding, Holder, calls_query, half_query};
 use crate::imbalance::Cause;
 use crate::label::Label;
 use crate::labelling::ContextClass;
@@ -43,7 +43,7 @@ pub fn files(
     }
     let of_function = |(function, mut calls): (Option<NodeId>, Vec<(NodeId, &CallTotals)>)| {
         calls.sort_by_key(|(call, time)| (std::cmp::Reverse(time.time.sum), *call));
-        let (symptom, most) = *calls.first()?;
+        let (symptom, _) = *calls.first()?;
         let sum = |of: fn(&CallTotals) -> u64| calls.iter().map(|(_, time)| of(time)).sum::<u64>();
         let mean_ns: f64 = calls.iter().map(|(_, time)| time.time.mean(ranks)).sum();
         // Several calls may be slowest on different ranks: the sum is an upper bound for one rank.
@@ -61,13 +61,12 @@ pub fn files(
             true => frequent(totals, symptom),
             false => Reason { kind: LossKind::LargeIo, cause: function },
         };
-        let quantity =
-            Quantity::Resource { phase: index, path: path(&totals.tree.contexts, symptom) };
+        let nodes: Vec<NodeId> = calls.iter().map(|(call, _)| *call).collect();
         let cause = reason.cause.map(|node| Cause::new(node, false, mean_ns));
         Some(Finding {
             also_in: calls[1..].iter().map(|(call, _)| *call).collect(),
             causes: cause.into_iter().collect(),
-            waiting: half_query(quantity, most.time.max),
+            waiting: calls_query(&totals.tree.contexts, (index, phase, ranks), &nodes),
             ..Finding::new(reason.kind, index, mean_ns / NS_PER_S, symptom)
         })
     };

@@ -113,7 +113,7 @@ fn of_region(
     let path = path(&totals.tree.contexts, node);
     Some(Finding {
         causes: vec![Cause::new(cause, false, mean_ns)],
-        waiting: half_query(Quantity::Region { path }, imbalance.max),
+        waiting: half_query(Quantity::Regions { paths: vec![path] }, imbalance.max),
         ..Finding::new(kind, phase_of(totals, owners, node)?, mean_ns / NS_PER_S, node)
     })
 }
@@ -146,7 +146,7 @@ fn short_tasks(
     let path = path(&totals.tree.contexts, node);
     Some(Finding {
         causes: vec![Cause::new(caller(owners, call).unwrap_or(call), false, mean_ns)],
-        waiting: half_query(Quantity::Region { path }, imbalance.max),
+        waiting: half_query(Quantity::Regions { paths: vec![path] }, imbalance.max),
         ..Finding::new(
             LossKind::FineGrainedTasks,
             phase_of(totals, owners, node)?,

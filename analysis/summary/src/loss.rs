@@ -114,7 +114,8 @@ pub struct Loss {
     pub by_turns: bool,
     /// Rank list: ranks with a time in the first cause of at least mean + (max - mean) / 2.
     pub slow_ranks: String,
-    /// Rank list: ranks with a wait time of at least half of the largest.
+    /// Rank list: ranks with a wait time of at least half of the largest, in all calls in which the
+    /// loss shows.
     pub waiting_ranks: String,
     /// Advice for the user.
     pub advice: String,

@@ -44,6 +44,23 @@ fn many_short_calls_are_frequent_communication_and_their_loop_is_the_cause() {
     assert_eq!(verdict(&little).losses, []);
 }
 
+/// Half of the ranks send and the other half receives: both are in the calls of one loss.
+#[test]
+fn the_ranks_of_all_calls_of_a_loss_wait() {
+    for (sends, receives) in [
+        ("main/exchange/loop/MPI_Send", "main/exchange/loop/MPI_Recv"),
+        ("main/exchange/loop/write", "main/exchange/loop/read"),
+    ] {
+        let summary = verdict(&beside_work(|rank| match rank {
+            0 | 1 => vec![calling(sends, 30 * MS, 2000, 16_000)],
+            _ => vec![calling(receives, 24 * MS, 2000, 16_000)],
+        }));
+        let loss = summary.losses.first().unwrap();
+        assert_eq!(loss.kind, LossKind::FrequentCommunication, "{sends}");
+        assert_eq!(loss.waiting_ranks, "0-3", "{sends}");
+    }
+}
+
 #[test]
 fn who_waits_for_another_job_waits_for_no_rank() {
     for (call, losses) in [("main/MPI_Comm_spawn", 0), ("main/MPI_Recv", 1)] {
