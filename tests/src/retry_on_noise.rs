@@ -101,8 +101,7 @@ pub fn retry_on_noise<T>(run: impl Fn() -> T, assertions: impl Fn(&T)) -> T {
                 wait_for_cores();
             }
             Failure::Skipped { message, cores } => print_line(&format!(
-                "SKIPPED: {test}: others used {cores:.1} cores or more in each of \
-                 {} runs: {}",
+                "SKIPPED: {test}: others used {cores:.1} cores or more in all runs ({}): {}",
                 runs.get(),
                 beginning(message)
             )),
