@@ -292,7 +292,7 @@ fn without_tree(
     for (index, (finding, chain)) in findings.iter().zip(&conclusion.chains).enumerate() {
         let slow = answer(&finding.slow).union(&finding.slow_ranks);
         let waiting = answer(finding.waiting.as_slice());
-        let moving = as_moving_work(finding, findings, over_time, totals);
+        let moving = as_moving_work(finding, findings, over_time, (totals, context_classes));
         // The answers are about the causes that were known before.
         let differences = if moving.is_some() { &BTreeMap::new() } else { differences };
         let finding = moving.as_ref().unwrap_or(finding);

@@ -11,6 +11,7 @@ use plimsoll_collector::profile::NodeId;
 use crate::finding::Finding;
 use crate::frame_classes::is_part;
 use crate::imbalance::Cause;
+use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
 use crate::summary::LossKind;
 use crate::thresholds::{MIN_MOVING_WAIT_FRACTION, MIN_MOVING_WORK_FRACTION};
@@ -21,14 +22,15 @@ use crate::totals::Totals;
 /// time to time: at least [`MIN_MOVING_WAIT_FRACTION`] of the time in its calls is wait time that
 /// is uneven within windows of the run, and even over the run.
 ///
-/// `None` for all other losses: `findings` are those of the run. Where much work is uneven in the
-/// whole phase, and where ranks lack cores, they make the same calls at different times. Long waits
-/// for partners stay what they are: in a pipeline, ranks that are busy in turn are not slow.
+/// `None` for all other losses: `findings` are those of the run. A poll waits for nobody. Where
+/// much work is uneven in the whole phase, and where ranks lack cores, ranks make the same calls at
+/// different times. Long waits for partners stay what they are: in a pipeline, ranks that are busy
+/// in turn are not slow.
 pub fn as_moving_work(
     finding: &Finding,
     findings: &[Finding],
     over_time: &Option<(Plan, TimelineTotals)>,
-    totals: &Totals,
+    (totals, context_classes): (&Totals, &[ContextClass]),
 ) -> Option<Finding> {
     let ranks = totals.job.ranks.len();
     let is_uneven = |other: &Finding| {
@@ -39,6 +41,7 @@ pub fn as_moving_work(
     };
     if finding.kind != LossKind::FrequentCommunication
         || finding.group.is_some()
+        || context_classes[finding.symptom as usize].polling
         || totals.job.lacks_cores()
         || findings.iter().any(is_uneven)
     {
@@ -52,7 +55,11 @@ pub fn as_moving_work(
     let time = totals.nodes[finding.symptom as usize].inclusive;
     let even_in_all_ns = time.min(ranks) as f64 * f64::from(ranks);
     let uneven_ns = even_in_all_ns.min(all_ns as f64) - even_ns as f64;
-    if uneven_ns < MIN_MOVING_WAIT_FRACTION * all_ns as f64 {
+    // Meanwhile another rank works: ranks may also take turns at the calls themselves.
+    let uneven_work_ns = timeline_totals.uneven_useful_ns(plan) * f64::from(ranks);
+    if uneven_ns < MIN_MOVING_WAIT_FRACTION * all_ns as f64
+        || uneven_work_ns < MIN_MOVING_WAIT_FRACTION * uneven_ns
+    {
         return None;
     }
     let cause = work_beside(finding, totals)?;

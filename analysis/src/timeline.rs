@@ -219,6 +219,14 @@ impl TimelineTotals {
         self.windows.iter().map(|useful| useful.measured_ns > 0)
     }
 
+    /// Returns by how much the rank with most useful time exceeds the mean, summed over the
+    /// windows, in nanoseconds.
+    pub fn uneven_useful_ns(&self, plan: &Plan) -> f64 {
+        let ranks = f64::from(plan.ranks.len().max(1));
+        let uneven_ns = |useful: &Useful| useful.max_ns as f64 - useful.sum_ns as f64 / ranks;
+        self.windows.iter().map(uneven_ns).sum()
+    }
+
     /// Returns the useful time of all ranks by window, in nanoseconds.
     pub fn useful_ns(&self) -> Vec<f64> {
         self.windows.iter().map(|useful| useful.sum_ns as f64).collect()

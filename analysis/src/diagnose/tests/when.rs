@@ -98,3 +98,24 @@ fn half_of_the_time_in_calls_is_uneven_if_work_moves() {
         assert_eq!(only_loss(&summary).kind, kind, "{even_ms}");
     }
 }
+
+/// Pairs of ranks poll in turn while the others wait for them: nobody works meanwhile.
+#[test]
+fn ranks_that_take_turns_at_calls_have_no_uneven_work() {
+    for call in ["main/loop/MPI_Test", "main/loop/MPI_Neighbor_alltoall"] {
+        let mut subject = Subject::new(4);
+        let parts = |rank: u32| {
+            let step = |step: u32| {
+                let is_turn = step / 50 % 2 == rank / 2;
+                let wait = calling("main/loop/MPI_Recv", 4 * MS, 1, 8);
+                let part = if is_turn { calling(call, 4 * MS, 10, 8) } else { wait };
+                [doing("main/loop/push", MS), part]
+            };
+            (0..1000).flat_map(step).collect()
+        };
+        subject.step(BARRIER, parts);
+        let summary = verdict(&subject);
+        let is_imbalance = |loss: &Loss| loss.kind == LossKind::LoadImbalance;
+        assert!(!summary.losses.iter().any(is_imbalance), "{call}: {:?}", summary.losses);
+    }
+}
