@@ -120,7 +120,9 @@ pub fn moved(totals: &Totals, by: u32) -> Totals {
     let clusters = at(&mut value, "clusters");
     for (block, clusters) in entries(at(clusters, "blocks")) {
         raise(at(block, "first"), by);
-        elements(clusters).iter_mut().for_each(|cluster| raise_set(at(cluster, "members"), by));
+        elements(clusters)
+            .iter_mut()
+            .for_each(|cluster| raise_set(at(at(cluster, "members"), "ranks"), by));
     }
     for (_, it) in entries(at(at(&mut value, "loops"), "by_node")) {
         raise_set(at(it, "ranks"), by);
