@@ -1,5 +1,5 @@
-//! Alignment of the loops of a procedure in two builds, by line or offset. Lines may have been
-//! added or removed between the builds.
+//! Alignment of the loops of a procedure in two builds, by line or offset, and of the calls of one
+//! function by line. Lines may have been added or removed between the builds.
 
 use std::collections::BTreeMap;
 
@@ -32,6 +32,16 @@ pub fn align(reference: &[u64], other: &[u64]) -> Vec<Option<usize>> {
         (from_reference, from_other) = (to_reference + 1, to_other + 1);
     }
     matched
+}
+
+/// Returns for each line of `other` with a call the index in `reference` of the same call, as
+/// [`align`] does for loops; in the order of lines if no position matches.
+pub fn align_calls(reference: &[u64], other: &[u64]) -> Vec<Option<usize>> {
+    let matched = align(reference, other);
+    if matched.iter().any(Option::is_some) {
+        return matched;
+    }
+    (0..other.len()).map(|at| (at < reference.len()).then_some(at)).collect()
 }
 
 /// Returns the difference of positions that most pairs have, the smallest of several; `None` if
@@ -73,6 +83,13 @@ mod tests {
         assert_eq!(align(&[10, 50], &[10, 60]), all(&[0, 1]), "lines added between");
         assert_eq!(align(&[10], &[99]), all(&[0]), "a single loop anywhere");
         assert_eq!(align(&[10, 50, 55, 70], &[10, 60, 65, 80]), all(&[0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn calls_match_by_their_lines_or_by_their_order() {
+        assert_eq!(align_calls(&[10, 20, 30], &[14, 34]), all(&[0, 2]), "one removed");
+        assert_eq!(align_calls(&[12, 20], &[10]), all(&[0]), "no line matches");
+        assert_eq!(align_calls(&[10], &[12, 20]), [Some(0), None]);
     }
 
     #[test]

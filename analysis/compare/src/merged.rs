@@ -1,11 +1,21 @@
 //! Merged tree: the contexts of all runs, with the times of each set-up and each run.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::alignment::align_calls;
 use crate::comparison::ContextFrame;
 use crate::context_keys::{ContextKey, ContextKeys, KeyId};
-use crate::experiment::{CLASSES, Experiment, ExperimentFrame};
+use crate::experiment::{CLASSES, Experiment, ExperimentFrame, ExperimentNode};
 use crate::setups::Setup;
+
+/// One of several lines with calls of the same MPI function in one context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Site {
+    /// The line at this index in the run with most lines.
+    OfReference(usize),
+    /// A line that only this run has.
+    OfRun(usize, u32),
+}
 
 /// Index of a context in the merged tree.
 pub type ContextId = u32;
@@ -38,11 +48,12 @@ impl MergedTree {
     pub fn new(runs: &[Experiment], setups: &[Setup], keys: &ContextKeys) -> Self {
         let mut merged = Self::default();
         let mut known = HashMap::new();
-        let places: Vec<Vec<Option<ContextId>>> = runs
+        let mut places: Vec<Vec<Option<ContextId>>> = runs
             .iter()
             .enumerate()
             .map(|(index, run)| merged.take_in(index, run, keys, &mut known))
             .collect();
+        merged.separate_calls(runs, keys, &mut places);
         for (run, places) in runs.iter().zip(&places) {
             let place = |node: u32| places.get(node as usize).copied().flatten();
             let of_loss = |loss: &crate::experiment::ExperimentLoss| {
@@ -93,6 +104,107 @@ impl MergedTree {
             places.push(place);
         }
         places
+    }
+
+    /// Divides each context of MPI calls that a run makes at several lines into one context for
+    /// each line. Where the lines are not known in all runs, the calls stay one context.
+    fn separate_calls(
+        &mut self,
+        runs: &[Experiment],
+        keys: &ContextKeys,
+        places: &mut [Vec<Option<ContextId>>],
+    ) {
+        let mut lines: BTreeMap<ContextId, Vec<BTreeSet<Option<u32>>>> = BTreeMap::new();
+        for (run, (experiment, places)) in runs.iter().zip(&*places).enumerate() {
+            for (node, place) in experiment.nodes_of_tree.iter().zip(places) {
+                let Some(place) = place.filter(|place| self.is_site(*place, node, places, keys))
+                else {
+                    continue;
+                };
+                let line = experiment.frames[node.frame as usize].line;
+                let of_runs =
+                    lines.entry(place).or_insert_with(|| vec![BTreeSet::new(); runs.len()]);
+                of_runs[run].insert(line);
+            }
+        }
+        lines.retain(|_, of_runs| {
+            let are_known = of_runs.iter().flatten().all(Option::is_some);
+            are_known && of_runs.iter().any(|lines| lines.len() > 1)
+        });
+        if lines.is_empty() {
+            return;
+        }
+        let sites: BTreeMap<ContextId, Vec<BTreeMap<u32, ContextId>>> = lines
+            .into_iter()
+            .map(|(context, lines)| (context, self.sites(context, &lines)))
+            .collect();
+        for (run, (experiment, places)) in runs.iter().zip(places).enumerate() {
+            let merged = places.clone();
+            for (index, node) in experiment.nodes_of_tree.iter().enumerate() {
+                let Some(context) = merged[index] else { continue };
+                let Some(sites) = sites.get(&context) else { continue };
+                places[index] = match self.is_site(context, node, &merged, keys) {
+                    true => {
+                        let line = experiment.frames[node.frame as usize].line;
+                        let site = line.and_then(|line| sites[run].get(&line)).copied();
+                        if let Some(site) = site {
+                            self.frames[site as usize] = (run, node.frame);
+                        }
+                        site
+                    }
+                    false => node.parent.and_then(|parent| places[parent as usize]),
+                };
+            }
+        }
+    }
+
+    /// Whether a node of a run is a call of MPI, merged into the context `place`, and not code in
+    /// such a call.
+    fn is_site(
+        &self,
+        place: ContextId,
+        node: &ExperimentNode,
+        places: &[Option<ContextId>],
+        keys: &ContextKeys,
+    ) -> bool {
+        let is_in_call = node.parent.is_some_and(|parent| places[parent as usize] == Some(place));
+        let key = &keys.keys[self.keys[place as usize] as usize];
+        matches!(key, ContextKey::Mpi(_)) && !is_in_call
+    }
+
+    /// Creates the contexts of calls at several lines; the context itself becomes that of the first
+    /// one. Returns the context of each line, by run.
+    fn sites(
+        &mut self,
+        context: ContextId,
+        lines: &[BTreeSet<Option<u32>>],
+    ) -> Vec<BTreeMap<u32, ContextId>> {
+        let mut of_sites: HashMap<Site, ContextId> = HashMap::new();
+        let mut of_site = |site: Site| {
+            if of_sites.is_empty() {
+                of_sites.insert(site, context);
+            }
+            *of_sites.entry(site).or_insert_with(|| {
+                self.parents.push(self.parents[context as usize]);
+                self.keys.push(self.keys[context as usize]);
+                self.frames.push(self.frames[context as usize]);
+                self.keys.len() as ContextId - 1
+            })
+        };
+        let lines: Vec<Vec<u32>> =
+            lines.iter().map(|lines| lines.iter().flatten().copied().collect()).collect();
+        let reference = lines.iter().max_by_key(|lines| lines.len());
+        let reference: Vec<u64> = reference.into_iter().flatten().copied().map(u64::from).collect();
+        let of_run = |(run, lines): (usize, &Vec<u32>)| {
+            let positions: Vec<u64> = lines.iter().copied().map(u64::from).collect();
+            let matched = align_calls(&reference, &positions);
+            let site = |(line, matched): (&u32, Option<usize>)| {
+                let site = matched.map_or(Site::OfRun(run, *line), Site::OfReference);
+                (*line, of_site(site))
+            };
+            lines.iter().zip(matched).map(site).collect()
+        };
+        lines.iter().enumerate().map(of_run).collect()
     }
 
     fn add_setup(

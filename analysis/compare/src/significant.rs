@@ -198,7 +198,8 @@ pub fn known_name(
     name(holder.copied().unwrap_or(context), tree, runs)
 }
 
-/// Returns the name of a context in a sentence: an MPI call with its caller, a loop with its line.
+/// Returns the name of a context in a sentence: an MPI call with its caller, and with its line if
+/// there are calls at several lines; a loop with its line.
 pub fn name(context: ContextId, tree: &MergedTree, runs: &[Experiment]) -> String {
     let path = tree.path(context);
     let frame = tree.frame(runs, context);
@@ -211,9 +212,16 @@ pub fn name(context: ContextId, tree: &MergedTree, runs: &[Experiment]) -> Strin
             let mut outer = path.iter().rev().skip(1).map(|it| tree.frame(runs, *it));
             let caller =
                 outer.find(|it| matches!(it.kind, FrameKind::Function | FrameKind::Inlined));
+            let siblings = match tree.parents[context as usize] {
+                Some(parent) => tree.children(parent),
+                None => tree.roots(),
+            };
+            let is_same = |it: &&ContextId| tree.keys[**it as usize] == tree.keys[context as usize];
+            let is_alone = siblings.iter().filter(is_same).count() <= 1;
+            let line = if is_alone { String::new() } else { place(frame.line) };
             match caller {
-                Some(caller) => format!("{} in {}", frame.function, caller.function),
-                None => frame.function.clone(),
+                Some(caller) => format!("{}{line} in {}", frame.function, caller.function),
+                None => format!("{}{line}", frame.function),
             }
         }
         FrameKind::Loop => format!("the loop{} in {}", place(frame.line), frame.function),

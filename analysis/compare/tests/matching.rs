@@ -7,7 +7,7 @@ use plimsoll_summary::{FrameKind, LossKind};
 
 /// Call path with its time on all ranks. Frames are separated by blanks: `loop:solve:12` is a loop
 /// of solve at line 12, `loop:solve:+48` one without lines, `inlined:dot` inlined, `libm.so.6:exp`
-/// in a library.
+/// in a library, `MPI_Barrier` or, at line 12, `MPI_Barrier@12` a call of MPI.
 type PathTime<'a> = (&'a str, f64);
 
 fn frame(word: &str, program: &str) -> ExperimentFrame {
@@ -38,6 +38,10 @@ fn frame(word: &str, program: &str) -> ExperimentFrame {
             frame.function = (*function).into();
         }
         _ if word.starts_with("MPI_") => {
+            if let Some((call, line)) = word.split_once('@') {
+                (frame.function, frame.file) = (call.into(), Some("solver.c".into()));
+                frame.line = line.parse().ok();
+            }
             frame.kind = FrameKind::Mpi;
             frame.module = "libmpi.so.40".into();
         }
@@ -120,6 +124,47 @@ fn loops_of_moved_lines_are_the_same() {
     let comparison = compared(one, other);
     assert_matched(&comparison, "main", [4.0, 5.0]);
     assert_matched(&comparison, "main", [2.0, 4.0]);
+}
+
+/// Returns the names of the contexts that are compared, with the lines of the last build.
+fn assert_calls(builds: [&[PathTime]; 2], expected: &[(Option<u32>, [f64; 2])]) -> Comparison {
+    let comparison = compared(build("app", 1, builds[0]), build("app", 2, builds[1]));
+    let is_call = |it: &&Context| it.path.last().unwrap().kind == FrameKind::Mpi;
+    let mut found: Vec<_> = comparison
+        .contexts
+        .iter()
+        .filter(is_call)
+        .map(|it| (it.path.last().unwrap().line, [it.total_s[0], it.total_s[1]]))
+        .collect();
+    found.sort_by_key(|(line, _)| *line);
+    assert_eq!(found, expected);
+    comparison
+}
+
+#[test]
+fn calls_of_moved_lines_are_the_same() {
+    let one = [("main MPI_Barrier@10", 4.0), ("main", 2.0)];
+    let other = [("main MPI_Barrier@90", 5.0), ("main", 2.0)];
+    let comparison = assert_calls([&one, &other], &[(Some(90), [4.0, 5.0])]);
+    assert!(comparison.contexts.iter().any(|it| it.name == "MPI_Barrier in main"));
+    // A build without lines shows all calls as one.
+    let several = [("main MPI_Barrier@10", 4.0), ("main MPI_Barrier@14", 3.0), ("main", 2.0)];
+    let without = [("main MPI_Barrier", 5.0), ("main", 2.0)];
+    assert_calls([&several, &without], &[(None, [7.0, 5.0])]);
+}
+
+#[test]
+fn several_calls_of_a_function_match_by_their_lines() {
+    let one = [("main MPI_Barrier@10 poll", 4.0), ("main MPI_Barrier@14", 3.0), ("main", 2.0)];
+    let other = [("main MPI_Barrier@21 poll", 9.0), ("main MPI_Barrier@25", 4.0), ("main", 2.0)];
+    let expected = [(Some(21), [4.0, 9.0]), (Some(25), [3.0, 4.0])];
+    let comparison = assert_calls([&one, &other], &expected);
+    let name = "MPI_Barrier at solver.c:21 in main";
+    assert!(comparison.contexts.iter().any(|it| it.name == name), "{comparison:#?}");
+    // A call that only one build has.
+    let more = [("main MPI_Barrier@10", 4.0), ("main MPI_Barrier@12", 6.0), one[1], one[2]];
+    let expected = [(Some(12), [0.0, 6.0]), (Some(14), [3.0, 3.0])];
+    assert_calls([&one[1..], &more[1..]], &expected);
 }
 
 /// Whichever build shows more loops: without lines in both, they cannot be matched.
