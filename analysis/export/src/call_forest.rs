@@ -45,6 +45,8 @@ pub struct CallForest<'a> {
 pub struct ExportFrame {
     /// Name, unique enough to tell the loops of a function apart.
     pub name: String,
+    /// Name for formats without source lines: that of an MPI call has its line as well.
+    pub name_with_line: String,
     /// Source file.
     pub file: Option<String>,
     /// Source line.
@@ -113,6 +115,7 @@ impl<'a> CallForest<'a> {
         let wait_frame = frames.len() as u32;
         frames.push(ExportFrame {
             name: WAITING.into(),
+            name_with_line: WAITING.into(),
             file: None,
             line: None,
             module: String::new(),
@@ -356,6 +359,8 @@ fn export_frame(frame: &Frame) -> ExportFrame {
         frame.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
     });
     let function = &frame.function;
+    let call = place.as_ref().filter(|_| frame.kind == FrameKind::Mpi);
+    let call = call.map(|place| format!("{function} at {place}"));
     let (name, kind) = match (frame.kind, place) {
         (FrameKind::Loop, Some(place)) => (format!("loop at {place} in {function}"), "loop"),
         (FrameKind::Loop, None) => match frame.offset {
@@ -369,5 +374,6 @@ fn export_frame(frame: &Frame) -> ExportFrame {
         (FrameKind::Function, _) => (function.clone(), "function"),
     };
     let (file, line, module) = (frame.file.clone(), frame.line, frame.module.clone());
-    ExportFrame { name, file, line, module, kind }
+    let name_with_line = call.unwrap_or_else(|| name.clone());
+    ExportFrame { name, name_with_line, file, line, module, kind }
 }

@@ -14,7 +14,7 @@ pub fn write(forest: &CallForest<'_>, to: &mut dyn Write) -> Result<(), ExportEr
             }
             to.write_all(field(&lane.name).as_bytes())?;
             for frame in forest.path(node) {
-                write!(to, ";{}", field(&forest.frames[frame as usize].name))?;
+                write!(to, ";{}", field(&forest.frames[frame as usize].name_with_line))?;
             }
             writeln!(to, " {microseconds}")?;
         }

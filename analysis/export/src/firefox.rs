@@ -96,7 +96,11 @@ struct Categories {
 
 impl<'a> Export<'a> {
     fn new(forest: &'a CallForest<'a>, mut profile: Profile) -> Self {
-        let names = forest.frames.iter().map(|frame| profile.intern_string(&frame.name)).collect();
+        let names = forest
+            .frames
+            .iter()
+            .map(|frame| profile.intern_string(&frame.name_with_line))
+            .collect();
         let categories = Categories {
             computation: profile.add_category("Computation", CategoryColor::Orange),
             waiting: profile.add_category("Waiting", CategoryColor::Green),

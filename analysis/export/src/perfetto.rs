@@ -246,7 +246,7 @@ impl Trace<'_> {
             let names = (1..).zip(names);
             names.map(|(iid, name)| Interned { iid, name: name.into() }).collect()
         };
-        let names = forest.frames.iter().map(|frame| frame.name.as_str()).collect();
+        let names = forest.frames.iter().map(|frame| frame.name_with_line.as_str()).collect();
         let interned = InternedData {
             event_categories: numbered(Label::ALL.iter().map(|label| label.name()).collect()),
             event_names: numbered(names),

@@ -11,7 +11,7 @@ use generated::{Run, Totals, expected, rank_bytes, rank_rows, run, timeline_json
 use plimsoll_export::{
     CallForest, ExportError, Format, LaneChoice, RankRows, TimelineCells, write, write_iterations,
 };
-use plimsoll_summary::{IterationCluster, IterationSlice, Iterations, Label, Loop};
+use plimsoll_summary::{FrameKind, IterationCluster, IterationSlice, Iterations, Label, Loop};
 
 /// The formats count in whole microseconds; 1000 contexts may be rounded.
 const TOLERANCE: f64 = 1e-3;
@@ -88,6 +88,21 @@ fn each_format_holds_the_times_of_each_rank() {
             let in_deep_call = 0.75 * call_s;
             assert!((wait_s - in_deep_call).abs() < 1e-3 * call_s + 1e-5, "{format}: {wait_s}");
         }
+    }
+}
+
+#[test]
+fn calls_of_mpi_are_told_apart_by_their_lines_in_each_format() {
+    let mut run = run(2, 700);
+    let is_call = |frame: &&mut plimsoll_summary::Frame| frame.kind == FrameKind::Mpi;
+    let call = run.summary.tree.frames.iter_mut().find(is_call).expect("a call of MPI");
+    (call.file, call.line) = (Some("/src/solver.c".into()), Some(210));
+    let name = call.function.clone();
+    for (format, totals) in decoded(&run, None, &LaneChoice::Automatic) {
+        let has_lines = ["hatchet", "pprof", "speedscope"].contains(&&*format);
+        let expected = if has_lines { name.clone() } else { format!("{name} at solver.c:210") };
+        let found = totals.keys().any(|(_, name)| *name == expected);
+        assert!(found, "{format}: no {expected} in {:?}", totals.keys());
     }
 }
 
