@@ -3,7 +3,7 @@
 import type { Contexts } from "./contexts";
 import { contextDetails } from "./context_details";
 import { h, nearestIndex } from "./dom";
-import { type Entry, type Mode, entries, sorted, valueOf } from "./entries";
+import { type Entry, type Mode, entries, shownFrame, sorted, valueOf } from "./entries";
 import { count, counted, frameName, percent, place as sourcePlace } from "./format";
 import { Icicle } from "./icicle";
 import type { Job } from "./job";
@@ -265,7 +265,7 @@ class ContextsView {
   private row(index: number): HTMLElement {
     const { entry, level, open } = this.rows[index]!;
     const { contexts } = this;
-    const frame = contexts.frames[entry.frame]!;
+    const frame = shownFrame(contexts, entry);
     const mark = this.highlighted.get(entry.node);
     const search = this.job.address.search ?? "";
     const isHit = search !== "" &&

@@ -1,6 +1,7 @@
 /** Rows of the calling-context, callers and flat views (SC10, IV). */
 
 import type { Contexts } from "./contexts";
+import type { Frame } from "./summary";
 import { type Metric, total } from "./metrics";
 
 export type Mode = "tree" | "callers" | "flat";
@@ -45,14 +46,31 @@ function contextEntry(contexts: Contexts, node: number): Entry {
   };
 }
 
-/** All contexts by their frame; `functions`: loops and lines stand with what holds them. */
+/**
+ * All contexts by their frame; `functions`: loops and lines stand with what holds them. Calls of one
+ * MPI function at several lines are together, under the frame of the first one.
+ */
 function byFrame(contexts: Contexts, functions: boolean): Map<number, number[]> {
   const groups = new Map<number, number[]>();
+  const calls = new Map<string, number>();
   for (let node = 0; node < contexts.length; node += 1) {
     if (functions && isPart(contexts, node)) continue;
-    group(groups, contexts.frameIndex(node), node);
+    let frame = contexts.frameIndex(node);
+    const { kind, function: name, module } = contexts.frame(node);
+    if (kind === "mpi") {
+      const call = `${name} ${module}`;
+      frame = calls.get(call) ?? frame;
+      calls.set(call, frame);
+    }
+    group(groups, frame, node);
   }
   return groups;
+}
+
+/** The frame of a row; a row that sums up calls of an MPI function has no line. */
+export function shownFrame(contexts: Contexts, { frame, sums }: Entry): Frame {
+  const shown = contexts.frames[frame]!;
+  return sums && shown.kind === "mpi" ? { ...shown, file: null, line: null } : shown;
 }
 
 function group(groups: Map<number, number[]>, frame: number, node: number): void {

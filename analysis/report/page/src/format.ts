@@ -146,7 +146,7 @@ export function place({ file, line }: Pick<Frame, "file" | "line">): string {
   return line === null ? fileName(file) : `${fileName(file)}:${line}`;
 }
 
-/** A frame as part of a path: its name, a loop by its place. */
+/** A frame as part of a path: its name, a loop by its place, a call of MPI with its place. */
 export function frameName(frame: Frame): string {
   const at = place(frame);
   switch (frame.kind) {
@@ -161,6 +161,8 @@ export function frameName(frame: Frame): string {
       return at || `line in ${frame.function}`;
     case "inlined":
       return `${frame.function} (inlined)`;
+    case "mpi":
+      return at ? `${frame.function} at ${at}` : frame.function;
     default:
       return frame.function;
   }

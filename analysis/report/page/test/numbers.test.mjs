@@ -17,7 +17,8 @@ async function source(file) {
   return import(`data:text/javascript;base64,${text}`);
 }
 
-const { entries, valueOf } = await source("entries.ts");
+const { entries, shownFrame, valueOf } = await source("entries.ts");
+const { frameName } = await source("format.ts");
 const { metric } = await source("metrics.ts");
 const { doubtsOf, partners } = await source("verdict_view.ts");
 
@@ -33,6 +34,28 @@ test("a recursive call has its time among call paths, and counts once among func
   const [outer] = entries(recursive, "tree");
   assert.deepEqual([outer, ...outer.children()].map(value), [5, 3]);
   assert.deepEqual(entries(recursive, "flat").map(value), [5]);
+});
+
+test("calls of MPI have their lines in call paths, and are one row among functions", () => {
+  const call = (line) => ({
+    kind: "mpi", function: "MPI_Allreduce", file: "/src/solver.c", line, module: "libmpi.so.40",
+  });
+  const frames = [{ kind: "function", function: "main", file: null, line: null }, call(7), call(9)];
+  const twice = {
+    length: 3, roots: [0], outermost: [1, 1, 1], frames, frame: (node) => frames[node],
+    frameIndex: (node) => node, parent: (node) => (node ? 0 : null),
+    below: (node) => (node ? [] : [1, 2]), column: () => [5, 3, 1],
+  };
+  const shown = (entry) => [
+    frameName(shownFrame(twice, entry)), valueOf(twice, metric("inclusive"), entry),
+  ];
+  const [main] = entries(twice, "tree");
+  assert.deepEqual(main.children().map(shown), [
+    ["MPI_Allreduce at solver.c:7", 3], ["MPI_Allreduce at solver.c:9", 1],
+  ]);
+  for (const mode of ["flat", "callers"]) {
+    assert.deepEqual(entries(twice, mode).map(shown), [["main", 5], ["MPI_Allreduce", 4]]);
+  }
 });
 
 const small = () => invented({ ranks: 4, contexts: 50 });

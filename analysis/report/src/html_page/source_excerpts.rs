@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
-use plimsoll_summary::Summary;
+use plimsoll_summary::{FrameKind, Summary, TreeNode};
 
 /// Number of lines before and after a position.
 const AROUND: u32 = 4;
@@ -101,24 +101,33 @@ fn places(summary: &Summary) -> Vec<(Place<'_>, BTreeSet<u32>)> {
             at = tree.nodes.get(node as usize).and_then(|node| node.parent);
         }
     }
+    let frame_of = |node: &TreeNode| tree.frames.get(node.frame as usize);
     let mut weights: HashMap<(u32, u32), (bool, u64)> = HashMap::new();
+    let mut of_program: HashSet<u32> = HashSet::new();
     for (index, node) in (0..).zip(&tree.nodes) {
-        let line = tree.frames.get(node.frame as usize).and_then(|frame| frame.line);
-        let Some(line) = line.filter(|line| *line > 0) else { continue };
+        let Some(frame) = frame_of(node) else { continue };
+        let Some(line) = frame.line.filter(|line| *line > 0) else { continue };
         let weight = (in_losses.contains(&index), (node.inclusive.mean_s * 1e9) as u64);
         let known = weights.entry((node.frame, line)).or_default();
         *known = weight.max(*known);
+        // The line of a call lies in the caller.
+        let is_call = frame.kind == FrameKind::Mpi;
+        let caller = node.parent.filter(|_| is_call).and_then(|it| tree.nodes.get(it as usize));
+        let holder = caller.and_then(frame_of).unwrap_or(frame);
+        if program.is_some_and(|program| program == &*holder.module) {
+            of_program.insert(node.frame);
+        }
     }
     let mut order: Vec<_> = weights.into_iter().collect();
     order.sort_unstable_by_key(|((frame, line), weight)| (Reverse(*weight), *frame, *line));
     order.truncate(MAX_PLACES);
     let mut files: Vec<(Place<'_>, BTreeSet<u32>)> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
-    for ((frame, line), _) in order {
-        let frame = &tree.frames[frame as usize];
+    for ((index, line), _) in order {
+        let frame = &tree.frames[index as usize];
         let Some(file) = frame.file.as_deref().filter(|file| is_source(file)) else { continue };
         let at = *known.entry(file).or_insert_with(|| {
-            let is_of_program = program.is_some_and(|program| program == &*frame.module);
+            let is_of_program = of_program.contains(&index);
             files.push((Place { file, is_of_program }, BTreeSet::new()));
             files.len() - 1
         });

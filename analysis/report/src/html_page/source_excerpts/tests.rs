@@ -54,6 +54,21 @@ fn a_file_newer_than_the_program_is_reported() {
 }
 
 #[test]
+fn the_line_of_a_call_is_one_of_its_caller() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, program) = (directory.path().join("x.c"), directory.path().join("program"));
+    fs::write(&path, numbered(3)).unwrap();
+    File::create(&program).unwrap();
+    let mut summary = with_loops(&[(&path, 2), (&path, 3)]);
+    summary.run.executable = program.to_str().unwrap().to_owned();
+    let [caller, call] = &mut summary.tree.frames[..2] else { panic!("two frames") };
+    (caller.file, caller.line) = (None, None);
+    (call.kind, call.module) = (FrameKind::Mpi, "libmpi.so.40".into());
+    summary.tree.nodes[1].parent = Some(0);
+    assert!(read(&summary)[0].newer.is_some());
+}
+
+#[test]
 fn only_source_files_are_read_and_only_a_part_of_them() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
