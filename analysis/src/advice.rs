@@ -354,7 +354,11 @@ impl Calls {
         let lost_s = finding.seconds * f64::from(totals.job.ranks.len());
         let lacks_waits = is_ending && lost_s < measured_s;
         let time_s = if lacks_waits { lost_s } else { measured_s };
-        Self { names: listed(&names), calls, moved, time_s, lacks_waits }
+        let names = match nodes.as_slice() {
+            [one] => spoken(totals, *one),
+            _ => listed(&names),
+        };
+        Self { names, calls, moved, time_s, lacks_waits }
     }
 }
 
@@ -517,12 +521,13 @@ fn ranks(set: &RankSet, one: &str, many: &str) -> String {
     }
 }
 
-/// Returns a context as part of a sentence: a function by its name, a loop by its location.
+/// Returns a context as part of a sentence: a function by its name, a loop or an MPI call with its
+/// location.
 fn spoken(totals: &Totals, node: NodeId) -> String {
     let contexts = &totals.tree.contexts;
     let frame = &contexts.frames[contexts.nodes[node as usize].frame as usize];
     match frame.kind {
-        FrameKind::Loop => frame_with_place(&shown_frame(frame)),
+        FrameKind::Loop | FrameKind::Mpi => frame_with_place(&shown_frame(frame)),
         _ => frame.function.clone(),
     }
 }

@@ -33,13 +33,15 @@ fn most(summary: &Summary, event: &CountedEvent, total: f64) -> Option<(String, 
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for context in &summary.counters.contexts {
         let path = summary.tree.path(context.node);
-        let kind = path.last().map(|frame| frame.kind);
-        // The events of loops and inlined calls are those of their procedure as well.
-        if !matches!(kind, Some(FrameKind::Function | FrameKind::Mpi)) {
-            continue;
-        }
+        let name = match path.last() {
+            Some(frame) if frame.kind == FrameKind::Function => end_of(&path),
+            // Its calls count together, at all lines.
+            Some(frame) if frame.kind == FrameKind::Mpi => frame.function.clone(),
+            // The events of loops and inlined calls are those of their procedure as well.
+            _ => continue,
+        };
         let own = context.events.get(&event.name).map_or(0.0, |it| it.exclusive.sum);
-        *sums.entry(end_of(&path)).or_default() += own;
+        *sums.entry(name).or_default() += own;
     }
     let (function, sum) = sums.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let part = sum / total;

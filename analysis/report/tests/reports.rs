@@ -37,6 +37,27 @@ fn whole_tree() {
 }
 
 #[test]
+fn a_call_of_mpi_is_named_with_its_line() {
+    let mut summary = summaries::imbalance();
+    let place = |frame: &mut plimsoll_summary::Frame| {
+        if frame.function == "MPI_Allreduce" {
+            (frame.file, frame.line) = (Some("/src/stencil.c".into()), Some(235));
+        }
+    };
+    summary.tree.frames.iter_mut().for_each(place);
+    summary.losses[0].symptom.path.iter_mut().for_each(place);
+    let text = both(&summary).replace('\n', " ");
+    for part in [
+        "Seen in    MPI_Allreduce at stencil.c:235, where ranks 0-11 wait",
+        "loop at stencil.c:230 > MPI_Allreduce at stencil.c:235",
+        "wait in MPI_Allreduce at stencil.c:235.",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(tree(&summary).contains("MPI_Allreduce at stencil.c:235"), "{}", tree(&summary));
+}
+
+#[test]
 fn a_run_with_a_missing_part_is_not_reported_as_failed() {
     let mut summary = summaries::balanced();
     summary.run.complete = false;

@@ -2,8 +2,8 @@
 
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
 
-/// Contexts named by paths such as `main/solve/MPI_Barrier`; `MPI_Barrier@7` is call site 7, and
-/// `loop` a loop.
+/// Contexts named by paths such as `main/solve/MPI_Barrier`; `MPI_Barrier@7` is call site 7,
+/// `MPI_Barrier#20@7` has line 20 of app.c, and `loop` is a loop.
 #[derive(Clone, Default)]
 pub struct Contexts {
     pub tree: ContextTree,
@@ -31,6 +31,10 @@ impl Contexts {
     fn frame(&mut self, name: &str) -> u32 {
         let (library, name) =
             name.split_once('!').map_or((None, name), |(library, name)| (Some(library), name));
+        let (name, line) = match name.split_once('#') {
+            Some((name, line)) => (name, Some(line.parse().unwrap())),
+            None => (name, None),
+        };
         let call = Some(plimsoll_calls::id_of(name)).filter(|id| *id != 0);
         let mpi = name.starts_with("MPI_");
         let module = library.unwrap_or(match (call, name.split_once('+')) {
@@ -46,7 +50,9 @@ impl Contexts {
             _ if name.starts_with('(') => FrameKind::Inlined,
             _ => FrameKind::Function,
         };
-        let frame = Frame { call, ..Frame::new(kind, name.trim_matches(['(', ')']), module) };
+        let file = line.map(|_| String::from("app.c"));
+        let frame = Frame::new(kind, name.trim_matches(['(', ')']), module);
+        let frame = Frame { call, file, line, ..frame };
         let known = self.tree.frames.iter().position(|known| *known == frame);
         known.unwrap_or_else(|| {
             self.tree.frames.push(frame);

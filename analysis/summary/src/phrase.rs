@@ -151,7 +151,7 @@ fn place(frame: &Frame) -> Option<String> {
     Some(frame.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
 }
 
-/// Formats a frame as part of a path: its name, a loop by its line.
+/// Formats a frame as part of a path: its name, a loop by its line, an MPI call with its line.
 pub fn frame(frame: &Frame) -> String {
     let name = shortened(&frame.function);
     match (frame.kind, place(frame)) {
@@ -163,6 +163,7 @@ pub fn frame(frame: &Frame) -> String {
         (FrameKind::Line, Some(place)) => place,
         (FrameKind::Line, None) => format!("line in {name}"),
         (FrameKind::Inlined, _) => format!("{name} (inlined)"),
+        (FrameKind::Mpi, Some(place)) => format!("{name} at {place}"),
         (FrameKind::Function | FrameKind::Mpi, _) => name,
     }
 }
@@ -300,13 +301,15 @@ mod tests {
     }
 
     #[test]
-    fn an_inlined_function_is_named_with_its_caller() {
+    fn a_frame_is_named_with_its_line_and_an_inlined_function_with_its_caller() {
         let main = function("main");
         let inlined = part(FrameKind::Inlined, "EvalEos", Some(7));
         let nested = part(FrameKind::Inlined, "pressure", None);
         let in_main = part(FrameKind::Loop, "main", Some(9));
         let looping = part(FrameKind::Loop, "EvalEos", Some(12));
         let nameless = part(FrameKind::Loop, "main", None);
+        let reduce = part(FrameKind::Mpi, "MPI_Allreduce", Some(210));
+        let unknown = Frame::new(FrameKind::Mpi, "MPI_Allreduce", "libmpi.so.40");
         for (path, name) in [
             (vec![&main, &in_main, &inlined], "EvalEos (inlined in main at eos.cc:7)"),
             (vec![&main, &inlined, &looping, &nested], "pressure (inlined in EvalEos)"),
@@ -314,6 +317,8 @@ mod tests {
             (vec![&main, &in_main], "the loop at eos.cc:9 in main"),
             (vec![&main, &nameless], "the loop at main+0x40"),
             (vec![&main], "main"),
+            (vec![&main, &in_main, &reduce], "MPI_Allreduce at eos.cc:210"),
+            (vec![&main, &unknown], "MPI_Allreduce"),
         ] {
             let path: Vec<Frame> = path.into_iter().cloned().collect();
             assert_eq!(end_of(&path), name);

@@ -30,6 +30,24 @@ fn the_uneven_one_of_two_functions_is_the_cause() {
 }
 
 #[test]
+fn a_loss_names_the_line_of_its_call() {
+    let mut subject = Subject::new(8);
+    for _ in 0..10 {
+        subject.step("main/loop/MPI_Allreduce#20@1", |_| vec![doing("main/loop/relax", 30 * MS)]);
+        subject.step("main/loop/MPI_Allreduce#22@2", |rank| {
+            let slow_ms = if rank >= 6 { 80 } else { 40 };
+            vec![doing("main/loop/assemble", slow_ms * MS)]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    let end = loss.symptom.path.last().unwrap();
+    assert_eq!((&*end.function, end.line), ("MPI_Allreduce", Some(22)));
+    let waits = "ranks 0-5 wait for them in MPI_Allreduce at app.c:22.";
+    assert!(loss.advice.contains(waits), "{}", loss.advice);
+}
+
+#[test]
 fn a_function_that_works_by_sleeping_is_the_cause_and_not_the_sleep() {
     let summary = verdict(&uneven("main/step/assemble/usleep/nanosleep"));
     let loss = only_loss(&summary);
