@@ -10,6 +10,8 @@ mod naming;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
@@ -93,6 +95,9 @@ pub(crate) struct Named {
     /// Source line of a function, for the address at which it begins, or of a construct of OpenMP;
     /// `None` for all other addresses, and without debug information.
     pub(crate) begin: Option<Location>,
+    /// Source line of the call that returns to the address, in the innermost inlined function;
+    /// `None` for all other addresses, without structure, and without debug information.
+    pub(crate) call_line: Option<Location>,
 }
 
 #[derive(Clone, Copy)]
@@ -124,6 +129,8 @@ pub(crate) struct Addresses {
     order: Vec<u32>,
     frames: Vec<Frame>,
     frame_ids: std::collections::HashMap<Frame, u32>,
+    /// Source files of names that were recorded in a spool.
+    files: HashSet<Arc<str>>,
     modules: IdMap<u32, Option<Module>>,
 }
 
@@ -254,9 +261,9 @@ impl Addresses {
         }
     }
 
-    /// Removes the loops and inlined calls of addresses that need only a symbol, and of all
-    /// functions given up at the deadline. Returns the latter functions in descending order of
-    /// samples.
+    /// Removes the loops, inlined calls and lines of calls of addresses that need only a symbol,
+    /// and of all functions given up at the deadline. Returns the latter functions in descending
+    /// order of samples.
     pub(crate) fn without_structure(
         &mut self,
         ids: impl IntoIterator<Item = (u32, Use)>,
@@ -267,9 +274,9 @@ impl Addresses {
             let Some(named) = self.named.get_mut(&id) else { continue };
             let given_up = |function: &FunctionKey| structures.is_given_up(*function);
             if used.detail == Detail::Symbol {
-                named.steps = Box::default();
+                (named.steps, named.call_line) = (Box::default(), None);
             } else if let Some(function) = named.function.filter(given_up) {
-                named.steps = Box::default();
+                (named.steps, named.call_line) = (Box::default(), None);
                 named.detail = Detail::Symbol;
                 late.entry(function).or_insert((named.frame, 0)).1 += used.samples.own;
             }
@@ -336,11 +343,11 @@ impl Addresses {
         let frame = self.intern(name.frame.clone());
         let steps = name.steps.iter().map(|step| self.intern(step.clone())).collect();
         let NameMeta { offset, role, detail, .. } = *name;
-        let begin = name
-            .begin
-            .as_ref()
-            .map(|(file, line)| Location { file: file.as_str().into(), line: *line });
-        let named = Named { frame, steps, offset, role, detail, function: None, begin };
+        let [begin, call_line] = [&name.begin, &name.call_line].map(|recorded| {
+            let (file, line) = recorded.as_ref()?;
+            Some(Location { file: self.file(file), line: *line })
+        });
+        let named = Named { frame, steps, offset, role, detail, function: None, begin, call_line };
         self.named.insert(name.id, named);
     }
 
@@ -352,7 +359,8 @@ impl Addresses {
     /// Returns the names added since the first `known` ones, each id once.
     pub(crate) fn named_since(&self, process: u32, known: usize) -> impl Iterator<Item = NameMeta> {
         let new = self.order.get(known..).unwrap_or_default().iter();
-        let mut passed = std::collections::HashSet::new();
+        let mut passed = HashSet::new();
+        let recorded = |line: &Location| (line.file.to_string(), line.line);
         new.filter(move |id| passed.insert(**id)).filter_map(move |id| {
             let named = self.named.get(id)?;
             Some(NameMeta {
@@ -363,7 +371,8 @@ impl Addresses {
                 detail: named.detail,
                 frame: self.frame(named.frame).clone(),
                 steps: named.steps.iter().map(|step| self.frame(*step).clone()).collect(),
-                begin: named.begin.as_ref().map(|begin| (begin.file.to_string(), begin.line)),
+                begin: named.begin.as_ref().map(recorded),
+                call_line: named.call_line.as_ref().map(recorded),
             })
         })
     }
@@ -384,6 +393,16 @@ impl Addresses {
         (self.seen.capacity() * size_of::<Option<Raw>>()
             + self.named.capacity() * size_of::<(u32, Named)>()
             + 2 * (frames + self.frames.capacity() * size_of::<Frame>())) as u64
+    }
+
+    /// Returns the name of a source file, which all recorded names share.
+    fn file(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.files.get(name) {
+            return known.clone();
+        }
+        let file = Arc::from(name);
+        self.files.insert(Arc::clone(&file));
+        file
     }
 
     fn intern(&mut self, frame: Frame) -> u32 {

@@ -2,7 +2,8 @@
 //! thread's start routine, and calls of one function from several sites of its caller are one
 //! context (except MPI calls, which keep their site). The outlined function of a parallel region is
 //! called by the function that makes the region, on every thread of the team, and a thread's start
-//! routine by the function that creates the thread.
+//! routine by the function that creates the thread. The frame of an MPI call has the source line of
+//! its site.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,6 +14,7 @@ use crate::graft_makers;
 use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
 use crate::raw_tree::{IdMap, ROOT, RawId, Tree};
 use crate::region_values::RegionValues;
+use plimsoll_binary::Location;
 
 /// Builds a [`ContextTree`] from the requested raw contexts.
 pub(crate) struct Contexts<'a> {
@@ -22,9 +24,10 @@ pub(crate) struct Contexts<'a> {
     /// Node ids, keyed by caller (node id plus one; 0 for none), frame and call site.
     nodes: IdMap<(u32, u32, u64), NodeId>,
     frames: HashMap<Frame, u32>,
-    /// Frame index in `out` for each frame of [`Addresses`], keyed by its index there and by
-    /// whether the frame stands for the MPI call that its function implements.
-    of_addresses: IdMap<(u32, bool), u32>,
+    /// Frame index in `out` for each frame of [`Addresses`], keyed by its index there, by whether
+    /// the frame stands for the MPI call that its function implements, and by the address id of the
+    /// site of an MPI call (0 for other frames).
+    of_addresses: IdMap<(u32, bool, u32), u32>,
     known: IdMap<RawId, Option<UserContext>>,
     /// Raw contexts with calls that are not counted: frames that are left out of the user's paths,
     /// and the library's own entry function of a wrapped call, counted by the wrapper.
@@ -124,8 +127,9 @@ impl<'a> Contexts<'a> {
             let has_site = is_mpi || frame.is_some_and(makes_region);
             let site =
                 if has_site { self.named(caller).map_or(0, |named| named.offset) } else { 0 };
+            let line_of = if is_mpi { self.tree.address(caller) } else { 0 };
             let frame = match named {
-                Some(named) => self.of_address(named.frame, call),
+                Some(named) => self.of_address(named.frame, call, line_of),
                 None => self.frame(unknown()),
             };
             let called = self.intern(reached.map(|place| place.inner), frame, site);
@@ -134,7 +138,7 @@ impl<'a> Contexts<'a> {
             }
             let mut inner = called;
             for step in named.map_or(&[][..], |named| &named.steps) {
-                let frame = self.of_address(*step, None);
+                let frame = self.of_address(*step, None, 0);
                 inner = self.intern(Some(inner), frame, 0);
             }
             reached = Some(UserContext { called, inner });
@@ -273,7 +277,7 @@ impl<'a> Contexts<'a> {
     /// calls; `None` if nothing was seen in it.
     pub(crate) fn callee(&self, caller: NodeId, address: u32) -> Option<NodeId> {
         let named = self.addresses.named(address)?;
-        let frame = *self.of_addresses.get(&(named.frame, false))?;
+        let frame = *self.of_addresses.get(&(named.frame, false, 0))?;
         self.nodes.get(&(caller + 1, frame, 0)).copied()
     }
 
@@ -334,7 +338,7 @@ impl<'a> Contexts<'a> {
     /// address id `address`.
     pub(crate) fn start_routine(&mut self, address: u32, raw: RawId) -> NodeId {
         let frame = match self.addresses.named(address) {
-            Some(named) => self.of_address(named.frame, None),
+            Some(named) => self.of_address(named.frame, None, 0),
             None => self.frame(unknown()),
         };
         let creator = self.creator(raw).and_then(|creator| self.node(self.tree.parent(creator)));
@@ -424,9 +428,10 @@ impl<'a> Contexts<'a> {
     }
 
     /// Returns the index in `out` of an address's frame, converted to an MPI frame if `call` is
-    /// given.
-    fn of_address(&mut self, index: u32, call: Option<&Call>) -> u32 {
-        if let Some(known) = self.of_addresses.get(&(index, call.is_some())) {
+    /// given, with the source line of the call site at address id `site` (0 for none).
+    fn of_address(&mut self, index: u32, call: Option<&Call>, site: u32) -> u32 {
+        let key = (index, call.is_some(), site);
+        if let Some(known) = self.of_addresses.get(&key) {
             return *known;
         }
         let mut frame = self.addresses.frame(index).clone();
@@ -434,8 +439,12 @@ impl<'a> Contexts<'a> {
             call.name.clone_into(&mut frame.function);
             frame.kind = FrameKind::Mpi;
         }
+        let site = self.addresses.named(site).and_then(|site| site.call_line.as_ref());
+        if let Some(Location { file, line }) = site {
+            (frame.file, frame.line) = (Some(file.to_string()), Some(*line));
+        }
         let known = self.frame(frame);
-        self.of_addresses.insert((index, call.is_some()), known);
+        self.of_addresses.insert(key, known);
         known
     }
 

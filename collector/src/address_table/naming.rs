@@ -167,7 +167,8 @@ impl Addresses {
             true => place.location.clone(),
             false => None,
         });
-        Named { frame, steps, offset, role, detail: raw.detail, function: entry, begin }
+        let call_line = place.filter(|_| !raw.leaf).and_then(|place| place.location.clone());
+        Named { frame, steps, offset, role, detail: raw.detail, function: entry, begin, call_line }
     }
 
     /// Returns the frames of loops and inlined calls around a place in a function, outermost first.
@@ -197,8 +198,7 @@ impl Addresses {
     fn name_nowhere(&mut self, raw: Raw) -> Named {
         let Raw { value, detail, .. } = raw;
         let frame = self.intern(plain(format!("{value:#x}"), String::from("[unknown]")));
-        let (steps, role) = (Box::default(), Role::Inside);
-        Named { frame, steps, offset: value, role, detail, function: None, begin: None }
+        outside_functions(frame, value, detail)
     }
 
     fn name_call(&mut self, id: CallId, tables: &dyn Tables) -> Named {
@@ -222,9 +222,15 @@ impl Addresses {
             call: Some(id),
         };
         let (frame, detail) = (self.intern(frame), Detail::Structure);
-        let (steps, role) = (Box::default(), Role::Inside);
-        Named { frame, steps, offset: 0, role, detail, function: None, begin: None }
+        outside_functions(frame, 0, detail)
     }
+}
+
+/// Returns the name of an address outside of all functions.
+fn outside_functions(frame: u32, offset: u64, detail: Detail) -> Named {
+    let (steps, role) = (Box::default(), Role::Inside);
+    let (function, begin, call_line) = (None, None, None);
+    Named { frame, steps, offset, role, detail, function, begin, call_line }
 }
 
 /// Returns the line of the first address of a function. If the function begins with an inlined

@@ -75,14 +75,18 @@ struct Subject {
     path: PathBuf,
     build_id: Vec<u8>,
     /// Function and address in the file, indexed by id minus 1: two addresses in a loop of each
-    /// function.
+    /// function, the second one a return address.
     addresses: Vec<(&'static str, u64)>,
+}
+
+fn is_return(id: u32) -> bool {
+    id.is_multiple_of(2)
 }
 
 impl Tables for Subject {
     fn address(&self, id: u32) -> Option<(u64, u32, u32)> {
         let (_, address) = self.addresses.get((id as usize).checked_sub(1)?)?;
-        Some((BIAS + address, 1, ADDRESS_IS_LEAF))
+        Some((BIAS + address, 1, if is_return(id) { 0 } else { ADDRESS_IS_LEAF }))
     }
 
     fn modules(&self) -> usize {
@@ -160,7 +164,9 @@ impl Subject {
         for id in self.ids() {
             let named = addresses.named(id).unwrap();
             assert_eq!(addresses.frame(named.frame).function, self.function(id));
-            assert_eq!(named.steps.is_empty(), named.detail == Detail::Symbol);
+            let is_whole = named.detail == Detail::Symbol;
+            assert_eq!(named.steps.is_empty(), is_whole);
+            assert_eq!(named.call_line.is_some(), is_return(id) && !is_whole);
         }
         late
     }

@@ -99,6 +99,10 @@ pub(crate) struct NameMeta {
     /// Source file and line of a function, for the address at which it begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) begin: Option<(String, u32)>,
+    /// Source file and line of the call that returns to the address. Missing in spools of earlier
+    /// builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) call_line: Option<(String, u32)>,
 }
 
 /// A function. Recorded because its code may be missing where the spool is read, and once for all

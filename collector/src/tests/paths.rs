@@ -2,6 +2,8 @@
 //! test program and its C library.
 
 use std::ffi::CStr;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use object::{Object, ObjectSymbol};
@@ -10,7 +12,7 @@ use super::kept::functions;
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{collect, path, spool};
 use crate::digest::spools;
-use crate::profile::FrameKind;
+use crate::profile::{FrameKind, NodeId};
 use crate::{Collector, Options};
 
 /// A function that lends its name and its addresses.
@@ -177,6 +179,83 @@ fn call_sites_of_a_function_are_one_context_but_those_of_mpi_stay_apart() {
     assert_eq!(barriers[0].0.parent, barriers[1].0.parent);
     let frame = &tree.frames[barriers[0].0.frame as usize];
     assert_eq!((frame.kind, frame.module.as_str()), (FrameKind::Mpi, "libmpi.so.40"));
+}
+
+/// Two calls in one loop and one in an inlined function; each label is a return address.
+const CALLS: &str = "void call(void);
+#define TWICE call(); RETURN(third) call(); RETURN(fourth)
+#define RETURN(name) __asm__ volatile(\".globl \" #name \"\\n\" #name \":\");
+static inline __attribute__((always_inline)) void exchange(void) {
+    call(); RETURN(fifth)
+}
+void solve(int n) {
+    for (int i = 0; i < n; i++) {
+        call(); RETURN(first)
+        call(); RETURN(second)
+        TWICE
+        exchange();
+    }
+}
+";
+
+/// Compiles [`CALLS`]; returns the addresses of its labels.
+fn compile_calls(path: &Path) -> Vec<u64> {
+    let source = path.with_extension("c");
+    std::fs::write(&source, CALLS).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-g", "-O1", "-shared", "-fPIC", "-fno-unroll-loops", "-o"]).arg(path).arg(source);
+    assert!(gcc.status().unwrap().success(), "{gcc:?}");
+    let bytes = std::fs::read(path).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let labels = ["first", "second", "third", "fourth", "fifth"];
+    labels.map(|label| file.symbol_by_name(label).unwrap().address()).to_vec()
+}
+
+#[test]
+fn a_call_of_mpi_has_the_line_of_its_site() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("calls.so");
+    let mut subject = Subject::new(1 << 14);
+    let returns = compile_calls(&path);
+    let bias = 1 << 40;
+    let module = subject.module(path.to_str().unwrap(), bias, &[]);
+    let (reduce, read) = (subject.call("MPI_Allreduce"), subject.call("read"));
+    let sites: Vec<u32> = returns.iter().map(|at| subject.address(bias + at, module, 0)).collect();
+    let nowhere = subject.code(0x3000);
+    let options = Options { lookup_time: Some(Duration::from_secs(60)), ..Options::default() };
+    let collector = Collector::new(options);
+    let spool = spool(&collector);
+    let key = subject.attach(&collector).unwrap();
+    let mut w = subject.writer(0);
+    for (slot, site) in (0..).zip(sites.iter().chain([&nowhere])) {
+        w.slot(slot, &[*site, reduce]);
+        w.exit(BEGIN + 100 * u64::from(slot + 1), slot, 10, None);
+    }
+    w.slot(6, &[sites[0], read]);
+    w.exit(BEGIN + 700, 6, 10, None);
+    subject.end_at(BEGIN + 700);
+    collector.drain_late();
+    let profile = collector.finish(key).unwrap();
+    let tree = &profile.tree;
+    let called = |function: &str| {
+        let of = |(node, _): &(NodeId, _)| {
+            let frame = tree.frame_of(*node);
+            let place = frame.file.as_deref().map(|file| (file.ends_with("calls.c"), frame.line));
+            (frame.function == function).then_some((place, tree.nodes[*node as usize].site))
+        };
+        let mut found: Vec<_> = profile.phases[0].values.iter().filter_map(of).collect();
+        found.sort_unstable();
+        found
+    };
+    let line = |line| Some((true, Some(line)));
+    let lines = [None, line(5), line(9), line(10), line(11), line(11)];
+    let found = called("MPI_Allreduce");
+    assert_eq!(found.iter().map(|(place, _)| *place).collect::<Vec<_>>(), lines);
+    assert_ne!(found[4].1, found[5].1, "two calls of one line stay apart");
+    assert_eq!(called("read"), [(None, 0)], "calls at several sites are one context");
+    // The lines are recorded: the file is no longer needed.
+    folder.close().unwrap();
+    assert_eq!(spool.digest(&collector), profile);
 }
 
 #[test]
