@@ -298,7 +298,16 @@ mod tests {
             ("main/loop/loop2/usleep", vec!["main/loop/loop2", "main/loop", "main"]),
             // Functions of a language's library count as work of their caller.
             ("main/loop/(std::sort<int>)/loop", vec!["main/loop", "main"]),
-            ("main/solve/std::sort<int>/(compare)", vec!["main/solve", "main"]),
+            ("main/solve/std::sort<int>/(std::move<int>)", vec!["main/solve", "main"]),
+            (
+                "main/solve/std::sort<int>/(compare)/loop",
+                vec![
+                    "main/solve/std::sort<int>/(compare)/loop",
+                    "main/solve/std::sort<int>/(compare)",
+                    "main/solve",
+                    "main",
+                ],
+            ),
             ("main/libgfortran.so.5+0x1f780", vec!["main"]),
             ("main/libmpi.so.40+0x1f780", vec!["main"]),
         ] {

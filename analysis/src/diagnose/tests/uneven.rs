@@ -75,6 +75,20 @@ fn the_function_of_a_library_that_takes_most_of_a_cause_is_named() {
 }
 
 #[test]
+fn user_code_that_is_inlined_into_the_language_is_the_cause() {
+    for template in ["std::_Function_handler::_M_invoke", "(std::for_each)"] {
+        let work = format!("main/recurse/{template}/(lambda)/usleep/nanosleep");
+        let summary = verdict(&uneven(work.leak()));
+        let lambda = format!("main/recurse/{}/lambda", template.trim_matches(['(', ')']));
+        let [(cause, _)] = &causes(only_loss(&summary))[..] else { panic!("{summary:#?}") };
+        assert_eq!(*cause, lambda);
+    }
+    // Code of the language's own library is on behalf of its caller.
+    let summary = verdict(&uneven("main/recurse/libstdc++.so.6!sort/libstdc++.so.6!(compare)"));
+    assert_eq!(causes(only_loss(&summary))[0].0, "main/recurse");
+}
+
+#[test]
 fn a_slow_rank_does_not_wait_for_itself() {
     let mut subject = Subject::new(4);
     for step in 0..20 {
