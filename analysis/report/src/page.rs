@@ -1,6 +1,7 @@
-//! Lines of bounded width that contain only printable ASCII.
+//! Lines of bounded width that contain only characters that every terminal shows unchanged.
 
 pub use plimsoll_summary::phrase::TIED;
+use plimsoll_summary::printable::is_plain;
 
 /// Lines under construction.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ impl Page {
     /// Appends one line, cut at the width.
     pub fn line(&mut self, text: &str) {
         let mut line = printable(text).replace(TIED, " ");
-        if line.len() > self.width {
+        if columns(&line) > self.width {
             line.truncate(words_in(&line, self.width.saturating_sub(4)));
             line.push_str(" ...");
         }
@@ -28,12 +29,12 @@ impl Page {
     /// Appends a paragraph after a label, broken between words, with further lines indented like
     /// the first word. Uses at most `most` lines; if the text is cut, the last line ends in `...`.
     pub fn paragraph(&mut self, label: &str, text: &str, most: usize) {
-        let indent = label.len();
+        let indent = label.chars().count();
         let room = self.width.saturating_sub(indent);
         let mut lines: Vec<String> = Vec::new();
         for word in printable(text).split_ascii_whitespace().map(|word| word.replace(TIED, " ")) {
             match lines.last_mut() {
-                Some(line) if line.len() + 1 + word.len() <= room => {
+                Some(line) if columns(line) + 1 + columns(&word) <= room => {
                     line.push(' ');
                     line.push_str(&word);
                 }
@@ -74,22 +75,36 @@ impl Page {
     }
 }
 
-/// Returns the length of the longest beginning of an ASCII line that fits into `room` columns and
-/// ends with a word; `room` if the first word is longer.
+/// Returns how many columns of a terminal a text takes at most: a character beyond ASCII may take
+/// two.
+fn columns(text: &str) -> usize {
+    text.chars().map(width).sum()
+}
+
+fn width(char: char) -> usize {
+    if char.is_ascii() { 1 } else { 2 }
+}
+
+/// Returns the length in bytes of the longest beginning of a line that fits into `room` columns and
+/// ends with a word; all that fits if the first word is longer.
 fn words_in(line: &str, room: usize) -> usize {
-    if line.len() <= room {
-        return line.len();
-    }
-    let end = line[..=room].rfind(' ').map_or(0, |end| line[..end].trim_end().len());
-    if end > 0 { end } else { room }
+    let mut used = 0;
+    let exceeds = |(_, char): &(usize, char)| {
+        used += width(*char);
+        used > room
+    };
+    let Some((fits, next)) = line.char_indices().find(exceeds) else { return line.len() };
+    let of_words = if next == ' ' { Some(fits) } else { line[..fits].rfind(' ') };
+    let end = line[..of_words.unwrap_or(0)].trim_end().len();
+    if end > 0 { end } else { fits }
 }
 
 /// Replaces characters that a terminal must not interpret by `?`: names come from binaries,
 /// arguments and files.
 fn printable(text: &str) -> String {
-    let shown = |c: char| match c {
-        ' '..='~' | TIED => c,
+    let shown = |char: char| match char {
         '\n' | '\t' => ' ',
+        _ if char == TIED || is_plain(char) => char,
         _ => '?',
     };
     text.chars().map(shown).collect()
@@ -115,8 +130,8 @@ mod tests {
             page.line(&text);
             prop_assert!(page.len() <= most + 1);
             for line in page.text("").lines() {
-                prop_assert!(line.len() <= WIDTH);
-                prop_assert!(line.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+                prop_assert!(columns(line) <= WIDTH);
+                prop_assert!(line.chars().all(is_plain));
             }
         }
     }
@@ -128,6 +143,17 @@ mod tests {
         let lines: Vec<String> = page.text("").lines().map(str::to_owned).collect();
         assert_eq!(lines[0], format!("do  {}", "word ".repeat(19).trim_end()));
         assert!(lines[1].starts_with("    word") && lines[1].ends_with(" ..."), "{lines:?}");
+    }
+
+    #[test]
+    fn names_in_all_languages_stay_readable() {
+        let mut page = Page::new(20);
+        page.line("caf\u{e9} \u{540d}\u{524d}\u{1b}[31m\u{202e}");
+        page.line(
+            "\u{540d}\u{524d}\u{540d}\u{524d} \u{540d}\u{524d}\u{540d}\u{524d}\u{540d}\u{524d}",
+        );
+        let cut = "\u{540d}\u{524d}\u{540d}\u{524d} ...";
+        assert_eq!(page.text(""), format!("caf\u{e9} \u{540d}\u{524d}?[31m?\n{cut}\n"));
     }
 
     #[test]

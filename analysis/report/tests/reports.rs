@@ -7,6 +7,7 @@ use std::path::Path;
 
 use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
 use plimsoll_summary::phrase::count;
+use plimsoll_summary::printable::is_plain;
 use plimsoll_summary::{
     Bicluster, Cause, Estimate, LossKind, RankGroup, Summary, WaitsFor, WorkDifferenceKind,
 };
@@ -115,15 +116,15 @@ fn every_report_fits_its_place() {
     ] {
         let text = text(&summary);
         assert!(text.lines().count() <= TEXT_LINES, "{} lines", text.lines().count());
-        assert!(text.lines().all(|line| line.len() <= WIDTH));
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
         for lines in [1, 7, BRIEF_LINES, 1000] {
             let brief = brief(&summary, Some(Path::new(REPORT)), lines);
             assert!(brief.lines().count() <= lines.min(BRIEF_LINES));
             assert!(brief.lines().all(|line| line.starts_with("plimsoll: ")));
             assert_eq!(brief.lines().last(), Some(format!("plimsoll: report: {REPORT}").as_str()));
         }
-        let printable = |byte: u8| byte == b'\n' || (b' '..=b'~').contains(&byte);
-        assert!(text.bytes().chain(tree(&summary).bytes()).all(printable));
+        let printable = |char: char| char == '\n' || is_plain(char);
+        assert!(text.chars().chain(tree(&summary).chars()).all(printable));
     }
 }
 
