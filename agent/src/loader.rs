@@ -131,8 +131,29 @@ unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
 /// `info` describes an object that stays mapped while the result is in use.
 pub unsafe fn segments(info: &libc::dl_phdr_info) -> impl Iterator<Item = Range<u64>> {
     // SAFETY: as the caller promises.
-    let headers = unsafe { headers(info) };
-    headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
+    unsafe { loaded(info, |_| true) }
+}
+
+/// Returns the address ranges of an object's code and constants: the segments that are not
+/// writable.
+///
+/// # Safety
+/// As [`segments`].
+pub unsafe fn constant_segments(info: &libc::dl_phdr_info) -> impl Iterator<Item = Range<u64>> {
+    // SAFETY: as the caller promises.
+    unsafe { loaded(info, |header| header.p_flags & libc::PF_W == 0) }
+}
+
+/// # Safety
+/// As [`segments`].
+unsafe fn loaded(
+    info: &libc::dl_phdr_info,
+    is_wanted: fn(&libc::Elf64_Phdr) -> bool,
+) -> impl Iterator<Item = Range<u64>> {
+    // SAFETY: as the caller promises.
+    let headers = unsafe { headers(info) }.iter();
+    let wanted = headers.filter(move |it| it.p_type == libc::PT_LOAD && is_wanted(it));
+    wanted.map(|header| {
         let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
         start..start + header.p_memsz
     })

@@ -40,9 +40,9 @@ impl Owners {
         // Innermost responsible context at or around each context: work may lie within waiting if a
         // user's rule says so.
         let mut answering: Vec<Option<NodeId>> = one_each();
-        // Whether loops and inlined functions in the context may be responsible: those of a function
-        // that is, and those of the user that are inlined into a template of the language, such as
-        // a lambda in `std::function`.
+        // Whether loops and inlined functions in the context may be responsible: those of a
+        // function that is, and those of the user that are inlined into a template of the language,
+        // such as a lambda in `std::function`.
         let mut may_hold_user: Vec<bool> = Vec::new();
         // Internal work of the MPI library, such as reading the clock, belongs to its caller; not
         // if the library is linked into the program.

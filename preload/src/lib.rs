@@ -16,6 +16,7 @@ mod filters;
 mod gomp;
 mod guard;
 mod heap;
+mod idle_code;
 mod instrumentation;
 mod job;
 mod loading;

@@ -309,7 +309,7 @@ mod tests {
             ("pthread_barrier_wait", CallKind::Barrier),
             ("pthread_cond_wait", CallKind::Barrier),
             ("pthread_mutex_lock", CallKind::Lock),
-            ("sem_wait", CallKind::Lock),
+            ("sem_wait", CallKind::Barrier),
             ("poll", CallKind::Other),
             ("write", CallKind::Other),
             ("nanosleep", CallKind::Other),

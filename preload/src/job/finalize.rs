@@ -19,7 +19,7 @@ use super::withdrawal::withdrawn;
 use super::{Job, Phase, State, Taken, Together, get};
 use crate::guard::{self, guarded};
 use crate::write_report::{self, Scope};
-use crate::{loading, log, own_threads, termination};
+use crate::{idle_code, loading, log, own_threads, termination};
 
 /// Gathers the profiles, diagnoses them and writes the report, when MPI_Finalize is entered.
 /// `measured` runs a wait as a measured call.
@@ -205,6 +205,8 @@ impl Job {
         self.agree_on_structure(holders).map_err(|error| error.to_string())?;
         let (inputs, spool) = self.profiles(&taken, &mut info);
         let collected = inputs.len();
+        // The collector is not used any more, and the diagnosis needs other code.
+        idle_code::unmap();
         // The table of single ranks is a file beside the JSON, which names it for scripts.
         let mut side = self.settings.formats.json.then(|| Side::new(self.target(size, None)));
         let table = side.as_mut().map(|side| side as &mut dyn Table);

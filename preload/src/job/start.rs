@@ -20,7 +20,7 @@ use super::preload_census::Census;
 use super::{COLLECTOR, FACTS, INSIDE_MPI_INIT, Job, MpiSide, Phase, State, Together, get};
 use crate::communicating_thread::ThreadSupport;
 use crate::guard::{self, contained, guarded};
-use crate::{communicating_thread, log};
+use crate::{communicating_thread, idle_code, log};
 
 /// Runs the real MPI_Init, defined at `definition`. `init` also returns whether MPI_Init succeeded.
 pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, bool)) -> R {
@@ -43,6 +43,7 @@ pub fn around_mpi_init<R>(definition: *const c_void, init: impl FnOnce() -> (R, 
             && let Some(observed) = observed_process::current()
         {
             job.mpi_started(observed, definition, token);
+            idle_code::unmap();
         }
     };
     contained(started, || ());
