@@ -23,9 +23,10 @@ use crate::summary::LossKind;
 use crate::team_losses::teams;
 use crate::team_times::is_team_call;
 use crate::thresholds::{
-    CROWDED_COMMUNICATION_FACTOR, MIN_FRACTION_OF_RESIDUAL, MIN_FRACTION_OF_RUN_DELAY,
-    MIN_OWN_CAUSE_FRACTION, MIN_RUN_DELAY_FRACTION, MIN_SECOND_SYMPTOM_FRACTION, MIN_SEVERITY,
-    MIN_SYMPTOM_FRACTION, SERIAL_FRACTION, TURNS_FRACTION,
+    CROWDED_COMMUNICATION_FACTOR, MIN_CAUSE_SHARE, MIN_FRACTION_OF_RESIDUAL,
+    MIN_FRACTION_OF_RUN_DELAY, MIN_OWN_CAUSE_FRACTION, MIN_RUN_DELAY_FRACTION,
+    MIN_SECOND_SYMPTOM_FRACTION, MIN_SEVERITY, MIN_SYMPTOM_FRACTION, SERIAL_FRACTION,
+    TURNS_FRACTION,
 };
 use crate::totals::{PhaseTotals, Totals, uneven_ns};
 
@@ -292,7 +293,7 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
     if imbalance.work_ns < MIN_FRACTION_OF_RESIDUAL * residual_ns(phase, imbalance, ranks) {
         return Vec::new();
     }
-    let finding = |ns: f64, symptom: NodeId, alone: bool| {
+    let likely_causes = |ns: f64, symptom: NodeId, alone: bool| {
         let mut causes = causes_of(ns);
         // Of several losses, the cause nearest in size is most likely a loss's own, if it is large
         // enough. The causes of a single loss stay in the order of their sizes.
@@ -302,6 +303,9 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
             // The bits of floats that are not negative are in the order of the floats.
             (likelihood(scope, symptom, cause), is_small, distance_ns.to_bits())
         });
+        causes
+    };
+    let finding = |ns: f64, symptom: NodeId, causes: Vec<Cause>| {
         // Causes that add up to more than the loss even each other out in part.
         let evened_out = imbalance.evened_out(&causes);
         let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
@@ -324,11 +328,62 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
             vec![(ending_ns, ending), (before_ns, before)]
         }
         Some(_) if ending_ns > before_ns => vec![(work_ns, ending)],
-        Some(before) => vec![(work_ns, before)],
+        Some(before) => {
+            let of_calls = in_calls_of_subgroups(scope, &causes_of(least_ns), least_ns);
+            if of_calls.len() > 1 {
+                let found = of_calls.into_iter();
+                return found.filter_map(|(ns, call, own)| finding(ns, call, own)).collect();
+            }
+            vec![(work_ns, before)]
+        }
         None => vec![(ending_ns, ending)],
     };
     let alone = parts.len() == 1;
-    parts.into_iter().filter_map(|(ns, symptom)| finding(ns, symptom, alone)).collect()
+    let found = parts.into_iter();
+    found
+        .filter_map(|(ns, symptom)| finding(ns, symptom, likely_causes(ns, symptom, alone)))
+        .collect()
+}
+
+/// Divides the loss by uneven work among the calls in which subgroups wait for different work, such
+/// as the members of a node for its slowest rank, and then for their leader. Returns the loss of
+/// each such work in nanoseconds, the call in which most of it shows, and its causes among `causes`,
+/// largest first. Empty if the loss does not show in synchronisations of subgroups.
+fn in_calls_of_subgroups(
+    scope: &Scope<'_>,
+    causes: &[Cause],
+    least_ns: f64,
+) -> Vec<(f64, NodeId, Vec<Cause>)> {
+    let Scope { phase, imbalance, ranks, .. } = *scope;
+    let per_rank = 1.0 / f64::from(ranks);
+    let before = imbalance.subgroup_losses.iter().filter(|(call, _)| Some(**call) != phase.ends_in);
+    let mut of_calls: Vec<(f64, NodeId, Vec<Cause>)> = before
+        .map(|(call, loss)| {
+            let lost_ns = loss.lost as f64 * per_rank;
+            let own = |cause: &Cause| {
+                let ns = imbalance.in_subgroups_ns(*call, cause) as f64 * per_rank;
+                (ns >= MIN_CAUSE_SHARE * lost_ns).then_some(Cause { ns, ..*cause })
+            };
+            let mut own: Vec<Cause> = causes.iter().filter_map(own).collect();
+            own.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+            (lost_ns, *call, own)
+        })
+        .filter(|(lost_ns, _, own)| *lost_ns > least_ns && !own.is_empty())
+        .collect();
+    of_calls.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let lost_ns: f64 = of_calls.iter().map(|(ns, ..)| ns).sum();
+    if lost_ns < MIN_OWN_CAUSE_FRACTION * imbalance.work_ns {
+        return Vec::new();
+    }
+    let mut of_works: Vec<(f64, NodeId, Vec<Cause>)> = Vec::new();
+    for (ns, call, own) in of_calls {
+        let ns = ns / lost_ns * imbalance.work_ns;
+        match of_works.iter_mut().find(|(.., known)| known[0].node == own[0].node) {
+            Some((known_ns, ..)) => *known_ns += ns,
+            None => of_works.push((ns, call, own)),
+        }
+    }
+    of_works
 }
 
 /// Returns a key that is smaller for more likely causes of a loss that shows in `symptom`. Causes

@@ -192,3 +192,37 @@ fn a_loss_within_a_row_is_due_to_what_the_row_waits_for() {
     ];
     assert_eq!(found, truth);
 }
+
+#[test]
+fn members_wait_for_their_slowest_rank_and_then_for_their_leader() {
+    let mut subject = Subject::new(8);
+    let node = |rank| rank / 4;
+    for _ in 0..40 {
+        subject.step_of_parts(node, "main/reduce/MPI_Barrier", |rank| {
+            let slow_ms = if rank % 4 == 2 { 24 } else { 8 };
+            vec![doing("main/local_work", slow_ms * MS)]
+        });
+        // The leaders exchange their results meanwhile.
+        subject.step_of_parts(node, "main/distribute/MPI_Bcast", |rank| {
+            if rank % 4 == 0 { vec![doing("main/leader_work", 12 * MS)] } else { vec![] }
+        });
+    }
+    subject.step("main/MPI_Finalize", |_| vec![]);
+    let summary = verdict(&subject);
+    let found: Vec<_> = summary
+        .losses
+        .iter()
+        .map(|loss| {
+            let ranks = [loss.slow_ranks.clone(), loss.waiting_ranks.clone()];
+            (path(&loss.symptom.path), ranks, causes(loss).remove(0).0, rounded(loss.seconds))
+        })
+        .collect();
+    let ranks = |slow: &str, waiting: &str| [slow.into(), waiting.into()];
+    // The means are 12 and 3 ms.
+    let (of_all, of_leaders) = ("main/local_work".to_owned(), "main/leader_work".to_owned());
+    let truth = [
+        ("main/reduce/MPI_Barrier".to_owned(), ranks("2,6", "0-1,3-5,7"), of_all, 0.48),
+        ("main/distribute/MPI_Bcast".to_owned(), ranks("0,4", "1-3,5-7"), of_leaders, 0.36),
+    ];
+    assert_eq!(found, truth);
+}
