@@ -5,8 +5,9 @@ use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::Threads;
 use crate::frame_classes::is_part;
+use crate::metrics::NS_PER_S;
 use crate::owners::function_around;
-use crate::phrase::{TIED, percent};
+use crate::phrase::{TIED, percent, seconds};
 use crate::team_places::TeamPlaces;
 use crate::thresholds::{MAX_AWAITED_FRACTION, MIN_INNER_FRACTION};
 use crate::totals::Totals;
@@ -79,7 +80,8 @@ pub fn note(totals: &Totals) -> Option<String> {
         return None;
     }
     let effect = if fraction > MAX_AWAITED_FRACTION {
-        "There are no efficiencies: they would count the communicating threads alone."
+        "There are no efficiencies: they would count the communicating threads alone. Losses \
+         between other threads are not found."
     } else if totals.teams.threads > 1 {
         "The efficiency of OpenMP threads leaves out this time, in which they are idle."
     } else {
@@ -92,10 +94,25 @@ pub fn note(totals: &Totals) -> Option<String> {
         }
         _ => String::new(),
     };
+    let slowest = (fraction > MAX_AWAITED_FRACTION).then(|| slowest_of_others(totals)).flatten();
     Some(format!(
         "The communicating threads wait {} of the time for other threads of their ranks{in_mpi}. \
-         {effect}",
+         {effect}{}",
         part(fraction),
+        slowest.unwrap_or_default(),
+    ))
+}
+
+/// Returns a sentence on the rank with the most uneven other threads: what its slowest one computes
+/// and what the others do. `None` if they are even or are not aggregated by key.
+fn slowest_of_others(totals: &Totals) -> Option<String> {
+    let it = totals.threads.most_uneven()?;
+    let apart = |ns: f64| seconds(ns / NS_PER_S).replace(TIED, " ");
+    Some(format!(
+        " On rank {} the slowest of these computes {}, the others {} on average.",
+        it.rank,
+        apart(it.slowest_ns),
+        apart(it.others_ns)
     ))
 }
 

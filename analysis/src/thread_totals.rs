@@ -98,6 +98,15 @@ impl ThreadTotals {
         roles.and_then(|roles| roles.get(&Role::Slowest)).copied().unwrap_or(0)
     }
 
+    /// Returns the listed process with the most work of its slowest other thread beyond the mean of
+    /// its further ones; `None` if no process has an uneven thread, or under another aggregation
+    /// than `key`.
+    pub fn most_uneven(&self) -> Option<UnevenProcess> {
+        let uneven = self.processes.iter().filter_map(ListedProcess::uneven);
+        let uneven = uneven.filter(|it| it.excess_ns() > 0.0);
+        uneven.max_by(|a, b| a.excess_ns().total_cmp(&b.excess_ns()).then(b.rank.cmp(&a.rank)))
+    }
+
     /// Adds one rank. `places` are the contexts of its communicating thread and of its other
     /// threads in the totals, by node of the rank's tree.
     pub fn add_rank(&mut self, rank: &Rank<'_>, places: [&[Option<NodeId>]; 2]) {
@@ -250,7 +259,37 @@ impl LocationTimes {
     }
 }
 
+/// Work of the threads of a process, the communicating one left out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UnevenProcess {
+    /// Rank of the process.
+    pub rank: u32,
+    /// Work of the slowest thread, in nanoseconds.
+    pub slowest_ns: f64,
+    /// Mean work of the others, in nanoseconds.
+    pub others_ns: f64,
+}
+
+impl UnevenProcess {
+    fn excess_ns(&self) -> f64 {
+        self.slowest_ns - self.others_ns
+    }
+}
+
 impl ListedProcess {
+    fn uneven(&self) -> Option<UnevenProcess> {
+        let slowest = self.locations.iter().find(|it| it.role == Role::Slowest)?;
+        let others =
+            self.locations.iter().filter(|it| matches!(it.role, Role::Fastest | Role::Rest));
+        let (threads, work_ns) =
+            others.fold((0, 0), |(threads, ns), it| (threads + it.threads, ns + it.work_ns));
+        (threads > 0).then(|| UnevenProcess {
+            rank: self.rank,
+            slowest_ns: slowest.work_ns as f64,
+            others_ns: work_ns as f64 / threads as f64,
+        })
+    }
+
     fn order(&self) -> (Reverse<u64>, u32) {
         (Reverse(self.spread_ns), self.rank)
     }

@@ -136,6 +136,10 @@ pub fn verdict(summary: &Summary) -> String {
             )
         } else if !has_mpi(summary) {
             "Without MPI there are no ranks to compare; this is where the time went.".into()
+        } else if summary.work_is_elsewhere() {
+            "No verdict: the ranks work in threads that are not compared with each other; see the \
+             lines Threads and Note."
+                .into()
         } else if summary.computes_little() {
             format!(
                 "No single loss costs more than {}, but the ranks compute little of it: see where \
@@ -193,7 +197,7 @@ fn head(summary: &Summary) -> Page {
         && !summary.tree.nodes.is_empty()
         && !summary.is_too_short()
     {
-        page.line(match summary.computes_little() {
+        page.line(match summary.computes_little() || summary.work_is_elsewhere() {
             false => "To make it faster, speed up the work itself. Most of the time goes to:",
             true => "Most of the time goes to:",
         });
@@ -201,10 +205,18 @@ fn head(summary: &Summary) -> Page {
     page
 }
 
-/// Returns the efficiencies of the ranks and of their threads, a line each.
+/// Returns the efficiencies of the ranks and of their threads, a line each. Beside losses, also
+/// says if the threads that do the work were not compared.
 fn efficiencies(summary: &Summary) -> Vec<String> {
     let it = &summary.efficiency;
     let mut lines = Vec::new();
+    if !summary.losses.is_empty() && summary.work_is_elsewhere() {
+        lines.push(
+            "There may be more: the ranks work in threads that are not compared with each other; \
+             see the lines Threads and Note."
+                .into(),
+        );
+    }
     if let (Some(parallel), Some(load), Some(communication)) =
         (it.parallel, it.load_balance, it.communication)
     {

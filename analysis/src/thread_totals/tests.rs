@@ -175,3 +175,33 @@ fn listed_processes_do_not_depend_on_the_order_of_the_reduction() {
         assert!(larger.into_iter().all(|rank| ranks.contains(&rank)));
     }
 }
+
+/// The communicating threads wait for others, which no comparison of ranks shows: the report must
+/// not say that there is no loss, and says how uneven these threads are.
+#[test]
+fn uneven_threads_that_are_not_compared_are_no_all_clear() {
+    let mut subject = Subject::new(2);
+    (subject.threads, subject.concurrent_threads) = (5, Some(5));
+    subject.others = vec![doing("worker/solve/kernel", MS), doing("worker/pthread_cond_wait", MS)];
+    subject.thread_locations = by_key;
+    subject.step(BARRIER, |_| vec![doing("main/pthread_join", 1000 * MS)]);
+    let summary = verdict(&subject);
+    assert!(summary.losses.is_empty() && summary.work_is_elsewhere(), "{:?}", summary.losses);
+    let note = "On rank 1 the slowest of these computes 0.90 s, the others 0.38 s on average.";
+    assert!(summary.notes.iter().any(|it| it.ends_with(note)), "{:?}", summary.notes);
+    let text = plimsoll_report::text(&summary);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("No verdict: the ranks work in threads that are not compared"),
+        "{text}"
+    );
+    for wrong in ["No scalability loss", "speed up the work itself"] {
+        assert!(!words.contains(wrong), "{text}");
+    }
+    // Beside a loss between ranks, there may be others.
+    subject.step(BARRIER, |rank| vec![doing("main/relax", (100 + 300 * u64::from(rank)) * MS)]);
+    let summary = verdict(&subject);
+    assert_eq!(summary.losses.len(), 1);
+    let text = plimsoll_report::text(&summary);
+    assert!(text.contains("There may be more: the ranks work in threads"), "{text}");
+}

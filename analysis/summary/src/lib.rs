@@ -164,4 +164,10 @@ impl Summary {
         let least = self.threshold("min_efficiency").filter(|_| self.run.mpi.abi != MpiAbi::None);
         least.zip(self.efficiency.parallel).is_some_and(|(least, parallel)| parallel < least)
     }
+
+    /// Returns whether other threads do the work of an MPI job's ranks. Losses between such threads
+    /// are not found, so that a report without losses is no proof that there are none.
+    pub fn work_is_elsewhere(&self) -> bool {
+        self.run.mpi.abi != MpiAbi::None && self.efficiency.parallel.is_none()
+    }
 }

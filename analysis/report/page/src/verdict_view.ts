@@ -60,6 +60,10 @@ function gist(summary: Summary): string {
       "The view Contexts shows where the time went.";
   }
   const { parallel } = summary.efficiency;
+  if (workIsElsewhere(summary)) {
+    return `No verdict on ${elapsed}: the ranks work in threads that are not compared with each ` +
+      "other. The notes and the view Contexts show what they do.";
+  }
   if (parallel !== null && parallel < (summary.thresholds?.min_efficiency ?? 0)) {
     return `No single loss is large, but the ranks compute only ${percent(parallel)} of ` +
       `${elapsed}. The view Contexts shows where they wait.`;
@@ -137,6 +141,11 @@ function efficiency(summary: Summary): Child[] {
   ];
 }
 
+/** Whether other threads do the work of an MPI job's ranks: losses between these are not found. */
+function workIsElsewhere({ run, efficiency }: Summary): boolean {
+  return run.mpi.abi !== "none" && efficiency.parallel === null;
+}
+
 /** Reasons for not believing a verdict, as sentences. */
 export function doubtsOf(summary: Summary): string[] {
   const { run, collection, losses } = summary;
@@ -161,6 +170,10 @@ export function doubtsOf(summary: Summary): string[] {
   if ((collection.unsampled_threads ?? 0) > 0) {
     doubts.push(`${counted(collection.unsampled_threads ?? 0, "thread")} could not be sampled.`);
   }
+  if (workIsElsewhere(summary)) {
+    doubts.push("The ranks work in threads that are not compared with each other: losses between " +
+      "these are not found.");
+  }
   if (!run.complete) doubts.push("The run did not end regularly.");
   // Other programs may have used the cores.
   const crowded = losses.find((loss) => loss.kind === "oversubscription");
@@ -184,7 +197,7 @@ function quality(job: Job): Child[] {
   const doubts = doubtsOf(job.summary);
   return [
     h("p", { class: doubts.length > 0 ? "doubt" : "trust" },
-      doubts.length > 0 ? doubts.join(" ") : "Yes: nothing was lost that matters."),
+      doubts.length > 0 ? doubts.join(" ") : "Yes: no record that matters was lost."),
     facts([
       ["Samples", h("span", {}, h("span", { "data-key": "collection.samples" },
         count(collection.samples)), ", one per ", seconds(run.period_us.asked * 1e-6))],

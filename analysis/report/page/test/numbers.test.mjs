@@ -76,6 +76,16 @@ test("threads that wait for a core need not be more than the cores", () => {
   assert.doesNotMatch(doubts, /more busy threads/);
 });
 
+test("threads that do the work of the ranks and are not compared are a doubt", () => {
+  const summary = small();
+  const words = /losses between these are not found/;
+  assert.doesNotMatch(doubtsOf(summary).join(" "), words);
+  summary.efficiency.parallel = null;
+  assert.match(doubtsOf(summary).join(" "), words);
+  summary.run.mpi.abi = "none";
+  assert.doesNotMatch(doubtsOf(summary).join(" "), words);
+});
+
 test("a single waiting rank does not wait for itself", () => {
   const of = (waiting_ranks) => {
     const waits_for = [{ ranks: "0", share: 0.64 }, { ranks: "1", share: 0.36 }];
