@@ -40,10 +40,9 @@ impl Owners {
         // Innermost responsible context at or around each context: work may lie within waiting if a
         // user's rule says so.
         let mut answering: Vec<Option<NodeId>> = one_each();
-        // Whether loops and inlined functions in the context may be responsible: those of a
-        // function that is, and those of the user that are inlined into a template of the language,
-        // such as a lambda in `std::function`.
-        let mut may_hold_user: Vec<bool> = Vec::new();
+        // Whether the context's function is responsible, so that its loops and inlined functions
+        // are, too.
+        let mut by_user: Vec<bool> = Vec::new();
         // Internal work of the MPI library, such as reading the clock, belongs to its caller; not
         // if the library is linked into the program.
         let is_call = |frame: &&Frame| frame.kind == FrameKind::Mpi;
@@ -72,13 +71,18 @@ impl Owners {
             };
             let is_user = match is_part(frame) {
                 true => {
-                    let around = node.parent.is_some_and(|parent| may_hold_user[parent as usize]);
+                    // A lambda may be inlined into a template of the language.
+                    let around = node.parent.is_some_and(|parent| {
+                        let is_inlined = frame.kind == FrameKind::Inlined;
+                        by_user[parent as usize]
+                            || is_inlined && is_of_language(tree.frame_of(parent))
+                    });
                     around && !is_library(frame)
                 }
                 false if is_library(frame) => outer.is_none(),
                 false => !serves || outer.is_none_or(outermost),
             };
-            may_hold_user.push(is_user || is_of_language(frame));
+            by_user.push(is_user);
             let own = is_user && frame.kind != FrameKind::Line;
             let of = match (context_classes[id as usize].is_work(), own) {
                 (false, _) => None,
