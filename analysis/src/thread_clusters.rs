@@ -7,11 +7,12 @@
 //! clusters of ranks, all other threads separate clusters.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
-use plimsoll_collector::profile::{Frame, NodeId};
+use plimsoll_collector::profile::{Frame, FrameKind, NodeId};
 use plimsoll_trees::{Content, Node};
 
-use crate::frame_classes::{is_part, is_unnamed};
+use crate::frame_classes::{is_of_language, is_part, is_system, is_unnamed};
 use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
 use crate::summary::ThreadCluster;
@@ -27,11 +28,14 @@ pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadClu
         let is_useful = |node: &Node| {
             context(node.key()).is_some_and(|it| context_classes[it as usize].is_useful())
         };
-        let routine = outermost(totals, tree, &|node| context(node.key()));
+        let context_of = |node: &Node| context(node.key());
+        let routine = outermost(totals, tree, &context_of);
+        let name = common_of_program(totals, tree, &context_of)
+            .or_else(|| routine.map(|node| routine_name(totals.tree.contexts.frame_of(node))));
         ThreadCluster {
             ranks: cluster.members.to_string(),
             size: tree.count(),
-            routine: routine.map(|node| routine_name(totals.tree.contexts.frame_of(node))),
+            routine: name,
             mean_s: mean_s(tree.duration()),
             work_s: mean_s(own_ns(tree, &is_useful).saturating_sub(cluster.members.short_calls_ns)),
             distance,
@@ -68,6 +72,44 @@ fn outermost(
         inner.sort_by_key(|node| Reverse(node.duration()));
         inner.into_iter().find_map(|node| outermost(totals, node, context))
     })
+}
+
+/// Returns the name of the outermost function of the program in threads that a language's library
+/// starts, such as those of `std::thread`; `None` for other threads, or if the library calls more
+/// than one function of the program.
+fn common_of_program(
+    totals: &Totals,
+    tree: &Node,
+    context: &dyn Fn(&Node) -> Option<NodeId>,
+) -> Option<String> {
+    let start = outermost(totals, tree, context)?;
+    if !is_of_language(totals.tree.contexts.frame_of(start)) {
+        return None;
+    }
+    let mut names = BTreeSet::new();
+    collect_names(totals, tree, context, &mut names);
+    names.pop_first().filter(|_| names.is_empty())
+}
+
+/// Collects the names of the outermost functions of the program, inlined ones included.
+fn collect_names(
+    totals: &Totals,
+    node: &Node,
+    context: &dyn Fn(&Node) -> Option<NodeId>,
+    names: &mut BTreeSet<String>,
+) {
+    if let Some(frame) = context(node).map(|node| totals.tree.contexts.frame_of(node)) {
+        // Calls and system functions outside of the program's code, such as waits for a start.
+        if frame.call.is_some() || is_system(frame) {
+            return;
+        }
+        let is_function = matches!(frame.kind, FrameKind::Function | FrameKind::Inlined);
+        if is_function && !is_of_language(frame) {
+            names.insert(frame.function.clone());
+            return;
+        }
+    }
+    for_each_below(node, &mut |node| collect_names(totals, node, context, names));
 }
 
 /// Returns the exclusive time of all chosen nodes at and below `node`, in nanoseconds.

@@ -87,6 +87,29 @@ fn slowest_and_fastest(ms: [u64; 2], contexts: &mut Contexts) -> ThreadProfile {
     ThreadProfile { locations, ..ThreadProfile::default() }
 }
 
+/// A vector creates its last thread from another place of its own code than the ones before.
+#[test]
+fn threads_on_different_paths_of_the_language_are_compared_in_one_place() {
+    let mut subject = subject(1, |_, contexts| {
+        let slowest = "main/std::vector::emplace_back/std::thread/worker/kernel";
+        let fastest = "main/std::vector::grow/std::thread/worker/kernel";
+        let locations = vec![
+            location(LocationKind::Slowest, Some(4), 1, &[(slowest, 900)], contexts),
+            location(LocationKind::Fastest, Some(1), 1, &[(fastest, 300)], contexts),
+        ];
+        ThreadProfile { locations, ..ThreadProfile::default() }
+    });
+    subject.others = vec![
+        doing("main/std::vector::emplace_back/std::thread/worker/kernel", 900 * MS),
+        doing("main/std::vector::grow/std::thread/worker/kernel", 300 * MS),
+    ];
+    let summary = verdict(&subject);
+    let distinction = summary.threads.distinction.unwrap();
+    let path: Vec<&str> = distinction.path.iter().map(|it| it.function.as_str()).collect();
+    assert_eq!(path, ["main", "std::vector::emplace_back", "std::thread", "worker", "kernel"]);
+    assert_eq!((distinction.slowest_s, distinction.fastest_s), (0.9, 0.3));
+}
+
 #[test]
 fn classes_are_numbered_by_their_size() {
     let summary = verdict(&subject(1, |_, contexts| ThreadProfile {

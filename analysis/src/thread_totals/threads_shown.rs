@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{Aggregation, Node, NodeId};
 
 use super::{ListedProcess, LocationTimes, Role, RoleTotals, ThreadTotals};
+use crate::frame_classes::is_of_language;
 use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
 use crate::summary::{
@@ -14,6 +15,13 @@ use crate::summary::{
 use crate::summary_tree::shown_path;
 use crate::thresholds::{MIN_DISTINCTION_FRACTION, MIN_INNER_FRACTION};
 use crate::totals::Totals;
+
+/// Contexts with one path, frames of the language left out.
+struct CommonPlace {
+    /// Index of the place around.
+    outer: Option<usize>,
+    nodes: Vec<NodeId>,
+}
 
 impl ThreadTotals {
     /// Returns the times of the threads in a context by role, in seconds: means over the threads of
@@ -67,37 +75,66 @@ impl ThreadTotals {
         &self,
         totals: &Totals,
         context_classes: &[ContextClass],
-        places: &[Option<u32>],
+        shown_nodes: &[Option<u32>],
     ) -> Option<ThreadDistinction> {
         self.roles.get(&Role::Fastest)?;
         let nodes = &totals.tree.contexts.nodes;
         let [slowest_ns, fastest_ns] =
             [Role::Slowest, Role::Fastest].map(|role| self.work_ns(role, nodes, context_classes));
-        let excess = |node: NodeId| slowest_ns[node as usize] - fastest_ns[node as usize];
-        let mut inner: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
-        for node in self.contexts.keys() {
-            let parent = nodes[*node as usize].parent;
-            let parent = parent.filter(|parent| self.contexts.contains_key(parent));
-            inner.entry(parent).or_default().push(*node);
-        }
-        let largest = |outer: Option<NodeId>| {
-            let nodes = inner.get(&outer)?.iter().copied();
-            nodes.max_by(|a, b| excess(*a).total_cmp(&excess(*b)).then(b.cmp(a)))
+        let places = self.common_places(totals);
+        let sum_ns = |place: &CommonPlace, ns: &[f64]| -> f64 {
+            place.nodes.iter().map(|node| ns[*node as usize]).sum()
         };
-        let is_much =
-            |node: NodeId| excess(node) >= MIN_DISTINCTION_FRACTION * slowest_ns[node as usize];
-        let mut node = largest(None).filter(|node| excess(*node) > 0.0 && is_much(*node))?;
-        while let Some(next) =
-            largest(Some(node)).filter(|next| excess(*next) >= MIN_INNER_FRACTION * excess(node))
+        let excess_ns =
+            |at: usize| sum_ns(&places[at], &slowest_ns) - sum_ns(&places[at], &fastest_ns);
+        let largest = |outer: Option<usize>| {
+            let inner = (0..places.len()).filter(|at| places[*at].outer == outer);
+            inner.max_by(|a, b| excess_ns(*a).total_cmp(&excess_ns(*b)).then(b.cmp(a)))
+        };
+        let is_much = |at: &usize| {
+            let least_ns = MIN_DISTINCTION_FRACTION * sum_ns(&places[*at], &slowest_ns);
+            excess_ns(*at) > 0.0 && excess_ns(*at) >= least_ns
+        };
+        let mut at = largest(None).filter(is_much)?;
+        while let Some(inner) = largest(Some(at))
+            .filter(|inner| excess_ns(*inner) >= MIN_INNER_FRACTION * excess_ns(at))
         {
-            node = next;
+            at = inner;
         }
+        let of_slowest = |node: &&NodeId| slowest_ns[**node as usize];
+        let node =
+            places[at].nodes.iter().max_by(|a, b| of_slowest(a).total_cmp(&of_slowest(b)))?;
         Some(ThreadDistinction {
-            node: places[node as usize]?,
-            path: shown_path(totals, node),
-            slowest_s: slowest_ns[node as usize] / NS_PER_S,
-            fastest_s: fastest_ns[node as usize] / NS_PER_S,
+            node: shown_nodes[*node as usize]?,
+            path: shown_path(totals, *node),
+            slowest_s: sum_ns(&places[at], &slowest_ns) / NS_PER_S,
+            fastest_s: sum_ns(&places[at], &fastest_ns) / NS_PER_S,
         })
+    }
+
+    /// Returns the contexts of threads by their path without frames of the language: a container's
+    /// code that creates threads is on other paths for the first thread than for later ones, also
+    /// in calls that the compiler inlines. Outer places come first.
+    fn common_places(&self, totals: &Totals) -> Vec<CommonPlace> {
+        let contexts = &totals.tree.contexts;
+        let mut places: Vec<CommonPlace> = Vec::new();
+        let mut by_frame: BTreeMap<(Option<usize>, u32), usize> = BTreeMap::new();
+        let mut place_of: BTreeMap<NodeId, Option<usize>> = BTreeMap::new();
+        for node in self.contexts.keys() {
+            let Node { parent, frame, .. } = contexts.nodes[*node as usize];
+            let outer = parent.and_then(|parent| place_of.get(&parent).copied().flatten());
+            if is_of_language(contexts.frame_of(*node)) {
+                place_of.insert(*node, outer);
+                continue;
+            }
+            let at = *by_frame.entry((outer, frame)).or_insert(places.len());
+            if at == places.len() {
+                places.push(CommonPlace { outer, nodes: Vec::new() });
+            }
+            places[at].nodes.push(*node);
+            place_of.insert(*node, Some(at));
+        }
+        places
     }
 
     /// Returns the computation of a thread with a role in each context and its callees, in

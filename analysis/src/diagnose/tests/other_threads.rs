@@ -152,6 +152,31 @@ fn there_are_no_efficiencies_if_other_threads_do_the_work_of_the_ranks() {
 }
 
 #[test]
+fn threads_of_the_language_are_named_by_the_function_of_the_program() {
+    let routine = |workers| {
+        let mut subject = Subject::new(1);
+        (subject.threads, subject.workers) = (2, workers);
+        subject.step("main/MPI_Barrier", |_| vec![doing("main/solve", 400 * MS)]);
+        verdict(&subject).thread_clusters[0].routine.clone().unwrap()
+    };
+    let one = routine(|_| {
+        vec![vec![
+            doing("libstdc++.so.6!start/std::thread::run/Pool::loop/part", 300 * MS),
+            calling("libstdc++.so.6!start/Pool::loop/pthread_cond_wait", 90 * MS, 1, 0),
+            calling("libstdc++.so.6!start/pthread_cond_wait", 10 * MS, 1, 0),
+        ]]
+    });
+    assert_eq!(one, "Pool::loop");
+    let several = routine(|_| {
+        vec![vec![
+            doing("libstdc++.so.6!start/prepare", 100 * MS),
+            doing("libstdc++.so.6!start/solve", 300 * MS),
+        ]]
+    });
+    assert_eq!(several, "start");
+}
+
+#[test]
 fn start_routines_of_openmp_runtimes_without_symbols_have_a_name() {
     let routine = |workers| {
         let mut subject = Subject::new(1);
