@@ -408,7 +408,8 @@ fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         }
         _ => " Further causes add to it.",
     };
-    let threads = team_advice::uneven_threads_of_rank(totals, facts.finding);
+    let threads = team_advice::smaller_teams_of_ranks(totals, facts)
+        .or_else(|| team_advice::uneven_threads_of_rank(totals, facts.finding));
     let work = match others {
         "" => "its work".to_owned(),
         _ => format!("the work of {}", spoken(totals, cause.node)),

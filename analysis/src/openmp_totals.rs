@@ -1,5 +1,6 @@
 //! Parallel regions of OpenMP over ranks: accumulated, combined and converted to the summary.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_collector::profile::{
@@ -66,6 +67,34 @@ pub struct RegionSums {
     pub sums: RegionProfile,
     /// Largest imbalance of a rank.
     pub max_imbalance_ns: u64,
+    /// Ranks with the smallest teams.
+    pub smallest: SmallestTeams,
+}
+
+/// Ranks that execute a region with the smallest teams of all ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmallestTeams {
+    /// Number of threads in the largest team of each of these ranks.
+    pub threads: u32,
+    /// Ranks.
+    pub ranks: RankSet,
+    /// Work of all threads, summed over these ranks, in nanoseconds.
+    pub work_ns: u64,
+}
+
+impl SmallestTeams {
+    fn add(&mut self, other: &Self) {
+        match self.threads.cmp(&other.threads) {
+            _ if other.ranks.is_empty() => {}
+            _ if self.ranks.is_empty() => *self = other.clone(),
+            Ordering::Less => {}
+            Ordering::Greater => *self = other.clone(),
+            Ordering::Equal => {
+                self.ranks = self.ranks.union(&other.ranks);
+                self.work_ns = self.work_ns.saturating_add(other.work_ns);
+            }
+        }
+    }
 }
 
 impl OpenMpTotals {
@@ -83,6 +112,11 @@ impl OpenMpTotals {
                 ranks: RankSet::from_iter([rank.input.rank]),
                 sums: region.clone(),
                 max_imbalance_ns: region.imbalance_ns(),
+                smallest: SmallestTeams {
+                    threads: region.threads,
+                    ranks: RankSet::from_iter([rank.input.rank]),
+                    work_ns: region.work_ns,
+                },
             };
             self.regions.entry(place).or_default().add(&one);
         }
@@ -202,6 +236,7 @@ impl RegionSums {
     pub fn add(&mut self, other: &Self) {
         self.ranks = self.ranks.union(&other.ranks);
         self.max_imbalance_ns = self.max_imbalance_ns.max(other.max_imbalance_ns);
+        self.smallest.add(&other.smallest);
         let (ours, theirs) = (&mut self.sums, &other.sums);
         if ours.instances == 0 {
             ours.level = theirs.level;
@@ -312,6 +347,11 @@ mod tests {
                 ..RegionProfile::default()
             },
             max_imbalance_ns: max_work_ns - work_ns / 2,
+            smallest: SmallestTeams {
+                threads: 2 + number,
+                ranks: RankSet::from_iter([number]),
+                work_ns,
+            },
         }
     }
 

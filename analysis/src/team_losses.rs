@@ -15,9 +15,10 @@ use crate::frame_classes::is_loop;
 use crate::imbalance::Cause;
 use crate::job_totals::Host;
 use crate::metrics::{Accumulator, NS_PER_S};
-use crate::openmp_totals::RegionSums;
+use crate::openmp_totals::{RegionSums, SmallestTeams};
 use crate::owners::Owners;
 use crate::queries::Quantity;
+use crate::ranks::RankSet;
 use crate::summary::{self, LossKind};
 use crate::summary_tree::shown_path;
 use crate::team_places::{TeamPlaces, TeamWork};
@@ -301,20 +302,57 @@ pub struct UnevenThreads {
 /// enough of it.
 pub fn uneven_threads(totals: &Totals, finding: &Finding) -> Option<UnevenThreads> {
     let cause = finding.causes.first()?.node;
-    let lies_below =
-        |node: NodeId, outer: NodeId| totals.tree.contexts.outwards(node).any(|at| at == outer);
     let ranks = f64::from(totals.job.ranks.len().max(1));
     let excess = |(node, region): (NodeId, &Accumulator)| {
-        let function = totals.teams.functions.get(&node);
-        let is_there = lies_below(node, cause)
-            || function.is_some_and(|function| lies_below(cause, *function))
-            || lies_below(cause, node);
         let excess_ns = region.max as f64 - region.sum as f64 / ranks;
-        is_there.then_some(UnevenThreads { region: node, excess_s: excess_ns / NS_PER_S })
+        is_region_of(totals, node, cause)
+            .then_some(UnevenThreads { region: node, excess_s: excess_ns / NS_PER_S })
     };
     let regions = totals.teams.imbalance.iter().map(|(node, region)| (*node, region));
     let most = regions
         .filter_map(excess)
         .max_by(|a, b| a.excess_s.total_cmp(&b.excess_s).then(b.region.cmp(&a.region)))?;
     (most.excess_s >= MIN_UNEVEN_THREADS_FRACTION * finding.seconds).then_some(most)
+}
+
+/// Returns whether the region that the call `node` makes lies in `cause` or around it.
+fn is_region_of(totals: &Totals, node: NodeId, cause: NodeId) -> bool {
+    let lies_below =
+        |node: NodeId, outer: NodeId| totals.tree.contexts.outwards(node).any(|at| at == outer);
+    let function = totals.teams.functions.get(&node);
+    lies_below(node, cause)
+        || function.is_some_and(|function| lies_below(cause, *function))
+        || lies_below(cause, node)
+}
+
+/// Returns the region that makes ranks slow because it has smaller teams there than elsewhere;
+/// `None` if none explains enough of a load imbalance, or if teams of the largest size would save
+/// less than half of the time by which these ranks exceed the mean of all ranks.
+pub fn smaller_teams<'t>(
+    totals: &'t Totals,
+    finding: &Finding,
+    slow: &RankSet,
+) -> Option<(NodeId, &'t RegionSums)> {
+    let cause = finding.causes.first()?.node;
+    let ranks = f64::from(totals.job.ranks.len().max(1));
+    let excess_ns = |region: &RegionSums| {
+        let SmallestTeams { threads, ranks: small, work_ns } = &region.smallest;
+        let work_ns = *work_ns as f64 / f64::from(small.len().max(1));
+        let with_team_ns = |threads: u32| work_ns / f64::from(threads.max(1));
+        let excess_ns = with_team_ns(*threads) - region.sums.elapsed_ns as f64 / ranks;
+        let saved_ns = with_team_ns(*threads) - with_team_ns(region.sums.threads);
+        let is_by_size = saved_ns > 0.0
+            && 2.0 * saved_ns >= excess_ns
+            && !slow.is_empty()
+            && slow.iter().all(|rank| small.contains(rank));
+        is_by_size.then_some(excess_ns)
+    };
+    let regions = totals.openmp.regions();
+    let regions = regions
+        .filter(|(node, _)| is_main(totals, *node) && is_region_of(totals, *node, cause))
+        .filter_map(|(node, region)| Some((node, region, excess_ns(region)?)));
+    let (node, region, most_ns) =
+        regions.max_by(|(a, _, one), (b, _, other)| one.total_cmp(other).then(b.cmp(a)))?;
+    let least_ns = MIN_UNEVEN_THREADS_FRACTION * finding.seconds * NS_PER_S;
+    (most_ns >= least_ns).then_some((node, region))
 }

@@ -22,10 +22,22 @@ fn sentence(summary: &Summary, region: &Region) -> String {
         place(summary, region),
         count(region.instances),
         seconds(region.elapsed_s / region.instances.max(1) as f64),
-        counted(region.threads.into(), "thread"),
+        team(region),
         percent(idle),
         percent(region.load_balance_s / region.thread_s.max(f64::MIN_POSITIVE)),
     )
+}
+
+/// Returns the size of a region's teams: `4 threads`, or `1.8 threads on average, 3 at most` if
+/// ranks or instances differ.
+fn team(region: &Region) -> String {
+    /// Minimum difference of the mean from the largest size: that of a rounded number.
+    const MIN_DIFFERENCE: f64 = 0.05;
+    let mean = region.thread_s / region.elapsed_s.max(f64::MIN_POSITIVE);
+    match f64::from(region.threads) - mean >= MIN_DIFFERENCE {
+        true => format!("{mean:.1} threads on average, {} at most", region.threads),
+        false => counted(region.threads.into(), "thread"),
+    }
 }
 
 /// Returns source location and caller of a region: `solve.c:12 in solve`.

@@ -2,7 +2,7 @@
 
 use plimsoll_collector::profile::NodeId;
 
-use super::{AdviceInput, place, spoken};
+use super::{AdviceInput, place, ranks, spoken};
 use crate::finding::Finding;
 use crate::metrics::NS_PER_S;
 use crate::openmp_totals::RegionSums;
@@ -166,6 +166,21 @@ pub(super) fn uneven_threads_of_rank(totals: &Totals, finding: &Finding) -> Opti
          the work over its threads, not over ranks.",
         seconds(uneven.excess_s),
         region_place(totals, uneven.region, region),
+    ))
+}
+
+/// Returns the remedy for a load imbalance between ranks that smaller teams of the slow ranks
+/// explain; `None` if they do not.
+pub(super) fn smaller_teams_of_ranks(totals: &Totals, facts: &AdviceInput<'_>) -> Option<String> {
+    let (node, region) = team_losses::smaller_teams(totals, facts.finding, facts.slow)?;
+    let smallest = &region.smallest;
+    Some(format!(
+        "In {}, {} teams of {}, other ranks of up to {}: give all ranks teams of one size \
+         (OMP_NUM_THREADS, num_threads), or those with small teams less work.",
+        region_place(totals, node, region),
+        ranks(&smallest.ranks, "has", "have"),
+        counted(smallest.threads.into(), "thread"),
+        region.sums.threads,
     ))
 }
 

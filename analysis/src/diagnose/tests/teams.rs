@@ -290,6 +290,48 @@ fn a_rank_that_is_slow_because_its_threads_are_uneven_says_so() {
     assert!(summary.losses[0].advice.ends_with("Distribute its work more evenly."));
 }
 
+/// Three ranks execute a region: rank 0 for `slow_ms`, the others for
+/// 500 ms with four threads. No thread waits.
+fn with_one_small_team(openmp: OpenMp, slow_ms: u64) -> Summary {
+    with_teams(3, openmp, |rank| {
+        let ms = if rank == 0 { slow_ms } else { 500 };
+        vec![doing(KERNEL, (ms - 1) * MS), doing(REGION, MS)]
+    })
+}
+
+fn team_of(threads: u32, ms: u64, contexts: &mut Contexts) -> OpenMpProfile {
+    let mut openmp = region(100, [ms, ms, ms], contexts);
+    let region = &mut openmp.regions[0];
+    region.threads = threads;
+    for ns in [&mut region.thread_ns, &mut region.work_ns, &mut region.max_thread_ns] {
+        *ns = u64::from(threads) * ms * MS;
+    }
+    openmp
+}
+
+#[test]
+fn a_rank_that_is_slow_because_its_team_is_small_says_so() {
+    // Each rank has 2 s of work.
+    let openmp: OpenMp = |rank, contexts| match rank {
+        0 => team_of(1, 2000, contexts),
+        _ => team_of(4, 500, contexts),
+    };
+    let summary = with_one_small_team(openmp, 2000);
+    assert_eq!(losses(&summary), [(LossKind::LoadImbalance, 1.0)]);
+    let words = "rank 0 has teams of 1 thread, other ranks of up to 4: give all ranks teams";
+    assert!(summary.losses[0].advice.contains(words), "{}", summary.losses[0].advice);
+    let text = plimsoll_report::text(&summary);
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(line.contains("with 2.0 threads on average, 4 at most"), "{text}");
+    // Rank 0 has 12 s of work for three threads: with four, most of the excess would remain.
+    let openmp: OpenMp = |rank, contexts| match rank {
+        0 => team_of(3, 4000, contexts),
+        _ => team_of(4, 500, contexts),
+    };
+    let advice = &with_one_small_team(openmp, 4000).losses[0].advice;
+    assert!(advice.ends_with("Distribute its work more evenly."), "{advice}");
+}
+
 #[test]
 fn threads_that_wait_for_mpi_inside_of_a_region_are_not_uneven() {
     // The communicating thread of rank 0 is in MPI for 600 ms, and another thread works as long.
