@@ -347,8 +347,8 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
 
 /// Divides the loss by uneven work among the calls in which subgroups wait for different work, such
 /// as the members of a node for its slowest rank, and then for their leader. Returns the loss of
-/// each such work in nanoseconds, the call in which most of it shows, and its causes among `causes`,
-/// largest first. Empty if the loss does not show in synchronisations of subgroups.
+/// each such work in nanoseconds, the call in which most of it shows, and its causes among
+/// `causes`, largest first. Empty if the loss does not show in synchronisations of subgroups.
 fn in_calls_of_subgroups(
     scope: &Scope<'_>,
     causes: &[Cause],
