@@ -136,7 +136,7 @@ pub fn verdict(summary: &Summary) -> String {
             )
         } else if !has_mpi(summary) {
             "Without MPI there are no ranks to compare; this is where the time went.".into()
-        } else if summary.run.complete && summary.work_is_elsewhere() {
+        } else if summary.work_is_elsewhere() {
             "No verdict: the ranks work in threads that are not compared with each other; see the \
              lines Threads and Note."
                 .into()

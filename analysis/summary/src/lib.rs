@@ -168,6 +168,7 @@ impl Summary {
     /// Returns whether other threads do the work of an MPI job's ranks. Losses between such threads
     /// are not found, so that a report without losses is no proof that there are none.
     pub fn work_is_elsewhere(&self) -> bool {
-        self.run.mpi.abi != MpiAbi::None && self.efficiency.parallel.is_none()
+        let has_others = self.run.threads > self.run.ranks;
+        has_others && self.run.mpi.abi != MpiAbi::None && self.efficiency.parallel.is_none()
     }
 }

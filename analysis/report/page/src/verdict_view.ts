@@ -143,7 +143,7 @@ function efficiency(summary: Summary): Child[] {
 
 /** Whether other threads do the work of an MPI job's ranks: losses between these are not found. */
 function workIsElsewhere({ run, efficiency }: Summary): boolean {
-  return run.mpi.abi !== "none" && efficiency.parallel === null;
+  return run.threads > run.ranks && run.mpi.abi !== "none" && efficiency.parallel === null;
 }
 
 /** Reasons for not believing a verdict, as sentences. */

@@ -81,6 +81,9 @@ test("threads that do the work of the ranks and are not compared are a doubt", (
   const words = /losses between these are not found/;
   assert.doesNotMatch(doubtsOf(summary).join(" "), words);
   summary.efficiency.parallel = null;
+  summary.run.threads = summary.run.ranks;
+  assert.doesNotMatch(doubtsOf(summary).join(" "), words);
+  summary.run.threads += 2;
   assert.match(doubtsOf(summary).join(" "), words);
   summary.run.mpi.abi = "none";
   assert.doesNotMatch(doubtsOf(summary).join(" "), words);
