@@ -92,10 +92,11 @@ impl PhaseImbalance {
         } else {
             nodes_of(&kept, &totals.nodes, ranks, scale, period_ns)
         };
-        let (symptom_ns, work_ns) = (symptom as f64 * scale, work as f64 * scale);
+        // The wait time of single instances includes all waiting for a core in the instance, that
+        // of the totals only the part in the synchronisation.
+        let symptom_ns = (symptom as f64 * scale).min(phase.sync.time.mean(ranks));
+        let work_ns = work as f64 * scale;
         let ending_ns = symptom_ns.min(work_ns);
-        // The wait time of single instances includes waiting for a core; that of the totals does
-        // not.
         let even_ns = (even as f64 * per_kept).min(totals.even_ns);
         Self { symptom_ns, work_ns, even_ns, ending_ns, nodes, ..totals }
     }

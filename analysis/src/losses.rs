@@ -339,10 +339,16 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
         None => vec![(ending_ns, ending)],
     };
     let alone = parts.len() == 1;
-    let found = parts.into_iter();
-    found
-        .filter_map(|(ns, symptom)| finding(ns, symptom, likely_causes(ns, symptom, alone)))
-        .collect()
+    let found = parts.into_iter().filter_map(|(ns, symptom)| {
+        // A single loss is reported with one of the places in which ranks wait.
+        let waited_ns = match alone {
+            true => phase.sync.time.mean(ranks) + phase.waited.mean(ranks),
+            false => phase.waited_ns(symptom, ranks),
+        };
+        let ns = ns.min(waited_ns);
+        finding(ns, symptom, likely_causes(ns, symptom, alone))
+    });
+    found.collect()
 }
 
 /// Divides the loss by uneven work among the calls in which subgroups wait for different work, such

@@ -32,8 +32,8 @@ use crate::rank::Rank;
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::thresholds::{
-    MAX_GROUPS, MIN_GROUPS_EXPLAIN_FRACTION, MIN_SEVERITY, MIN_WITHIN_GROUP_FRACTION,
-    SERIAL_FRACTION,
+    MAX_GROUPS, MIN_GROUPS_EXPLAIN_FRACTION, MIN_SEVERITY, MIN_SYMPTOM_FRACTION,
+    MIN_WITHIN_GROUP_FRACTION, SERIAL_FRACTION,
 };
 use crate::totals::{PhaseSums, PhaseTotals, Totals};
 
@@ -361,11 +361,28 @@ impl Tasks<'_> {
             return finding;
         }
         let found: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
-        let waits = |place: u32| groups[place as usize].phase.wait(finding.symptom).is_some();
+        // Mean wait time of a group's ranks where the loss of all groups shows, in seconds.
+        let in_symptom_s = |only: &Finding| {
+            let group = &groups[only.group? as usize];
+            let wait = group.phase.wait(finding.symptom);
+            wait.map(|wait| wait.time.mean(group.ranks.len()) / NS_PER_S)
+        };
+        let own_s = |only: &Finding| finding.own_s().min(only.seconds);
         match &found[..] {
             [] => finding,
+            // Its ranks wait for each other elsewhere than the groups do.
+            [only]
+                if in_symptom_s(only)
+                    .is_some_and(|waited_s| waited_s < MIN_SYMPTOM_FRACTION * own_s(only)) =>
+            {
+                Finding {
+                    seconds: finding.seconds - finding.own_s() + own_s(only),
+                    first_instances: finding.first_instances,
+                    ..only.clone()
+                }
+            }
             // The phase has one loss for each symptom, also if it lies in one group.
-            [only] if only.group.is_some_and(waits) => Finding {
+            [only] if in_symptom_s(only).is_some() => Finding {
                 seconds: finding.seconds,
                 first_instances: finding.first_instances,
                 symptom: finding.symptom,

@@ -250,6 +250,13 @@ impl PhaseTotals {
         }
     }
 
+    /// Returns the mean time that ranks wait where a loss shows, in nanoseconds: the maximum loss
+    /// by uneven work there. The place is the ending synchronisation, or all calls before it.
+    pub fn waited_ns(&self, symptom: NodeId, ranks: u32) -> f64 {
+        let time = if Some(symptom) == self.ends_in { &self.sync.time } else { &self.waited };
+        time.mean(ranks)
+    }
+
     /// Returns the call before the ending synchronisation with the most uneven wait time.
     pub fn waits_most(&self, ranks: u32) -> Option<(NodeId, &CallTotals)> {
         let waits = self.waits.iter().map(|(node, wait)| (*node, wait));

@@ -246,6 +246,38 @@ fn groups_explain_their_share_of_each_loss_of_a_phase() {
     assert_eq!(symptoms, ["main/MPI_Barrier", "main/halo/MPI_Recv"]);
 }
 
+/// The ocean waits for the atmosphere in messages. In the atmosphere, ranks 4, 5 and 7 wait for
+/// rank 6 in the group's allreduce.
+#[test]
+fn ranks_of_a_group_wait_for_each_other_where_the_group_synchronises() {
+    let mut subject = Subject::new(8);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..10 {
+        for step in 0..10 {
+            let group = |rank| rank / 4;
+            subject.step_of_parts(group, "main/loop/MPI_Allreduce", |rank| match rank {
+                0..4 if step == 0 => vec![doing("main/loop/ocean", 8 * MS)],
+                0..4 => vec![
+                    calling("main/loop/MPI_Sendrecv", 22 * MS, 1, 8),
+                    doing("main/loop/ocean", 8 * MS),
+                ],
+                6 => vec![doing("main/loop/atmosphere", 30 * MS)],
+                _ => vec![doing("main/loop/atmosphere", 22 * MS)],
+            });
+        }
+        subject.step(BARRIER, |rank| match rank {
+            0..4 => vec![calling("main/loop/MPI_Sendrecv", 22 * MS, 1, 8)],
+            _ => vec![calling("main/loop/MPI_Sendrecv", MS, 1, 8)],
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::LoadImbalance).unwrap();
+    assert_eq!(path(&loss.symptom.path), "main/loop/MPI_Allreduce");
+    assert_eq!((loss.group, &*loss.slow_ranks, &*loss.waiting_ranks), (Some(1), "6", "4-5,7"));
+    // The mean over the atmosphere's ranks.
+    assert_eq!((rounded(loss.seconds), rounded(loss.symptom.mean_s)), (0.6, 0.6));
+}
+
 #[test]
 fn groups_that_take_turns_are_not_uneven_within() {
     let mut subject = Subject::new(8);

@@ -122,7 +122,8 @@ fn divisions_that_were_dropped_are_scaled_for_all() {
     assert!((10..30).contains(&kept), "a level halves: {kept} of 40");
     let summary = diagnose_alone(inputs, &job()).unwrap();
     let loss = only_loss(&summary);
-    assert_eq!(rounded(loss.seconds), rounded(0.045 * 2.0 * kept as f64));
+    // The ranks wait 1.8 s, which is all that they can lose.
+    assert_eq!(rounded(loss.seconds), rounded(0.045 * 2.0 * kept as f64).min(1.8));
 }
 
 /// Forty steps of ranks in the subgroups that `row` names: `advect` and `diffuse` take 20 ms each

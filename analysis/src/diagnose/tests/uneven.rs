@@ -74,6 +74,26 @@ fn the_function_of_a_library_that_takes_most_of_a_cause_is_named() {
     }
 }
 
+/// Half of the time in the polls is waiting for a core.
+#[test]
+fn a_loss_is_at_most_the_waiting_where_it_shows() {
+    let mut subject = Subject::new(2);
+    for _ in 0..10 {
+        subject.step(BARRIER, |rank| match rank {
+            0 => vec![doing("main/step", 120 * MS)],
+            _ => {
+                let polls = calling("main/MPI_Iprobe", 98 * MS, 1000, 0);
+                vec![doing("main/step", 20 * MS), Doing { run_delay_ns: 50 * MS, ..polls }]
+            }
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!(path(&loss.symptom.path), "main/MPI_Iprobe");
+    // A mean rank waits for 10 ms in the barrier.
+    assert_eq!((rounded(loss.seconds), rounded(loss.symptom.mean_s)), (0.5, 0.49));
+}
+
 #[test]
 fn user_code_that_is_inlined_into_the_language_is_the_cause() {
     for template in ["std::_Function_handler::_M_invoke", "(std::for_each)"] {
