@@ -119,6 +119,10 @@ pub fn irregular_end(summary: &Summary) -> Option<String> {
     })
 }
 
+/// End of a sentence on work in threads between which no losses are found.
+const NOT_COMPARED: &str = "the ranks work in threads that are not compared with each other; see \
+                            the lines Threads and Note.";
+
 /// Returns the verdict in a sentence.
 pub fn verdict(summary: &Summary) -> String {
     let elapsed_s = summary.run.elapsed_s;
@@ -137,9 +141,7 @@ pub fn verdict(summary: &Summary) -> String {
         } else if !has_mpi(summary) {
             "Without MPI there are no ranks to compare; this is where the time went.".into()
         } else if summary.work_is_elsewhere() {
-            "No verdict: the ranks work in threads that are not compared with each other; see the \
-             lines Threads and Note."
-                .into()
+            format!("No verdict: {NOT_COMPARED}")
         } else if summary.computes_little() {
             format!(
                 "No single loss costs more than {}, but the ranks compute little of it: see where \
@@ -211,11 +213,7 @@ fn efficiencies(summary: &Summary) -> Vec<String> {
     let it = &summary.efficiency;
     let mut lines = Vec::new();
     if !summary.losses.is_empty() && summary.work_is_elsewhere() {
-        lines.push(
-            "There may be more: the ranks work in threads that are not compared with each other; \
-             see the lines Threads and Note."
-                .into(),
-        );
+        lines.push(format!("There may be more: {NOT_COMPARED}"));
     }
     if let (Some(parallel), Some(load), Some(communication)) =
         (it.parallel, it.load_balance, it.communication)

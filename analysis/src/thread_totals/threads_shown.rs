@@ -87,8 +87,12 @@ impl ThreadTotals {
         };
         let excess_ns =
             |at: usize| sum_ns(&places[at], &slowest_ns) - sum_ns(&places[at], &fastest_ns);
+        let mut inner: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
+        for (at, place) in places.iter().enumerate() {
+            inner.entry(place.outer).or_default().push(at);
+        }
         let largest = |outer: Option<usize>| {
-            let inner = (0..places.len()).filter(|at| places[*at].outer == outer);
+            let inner = inner.get(&outer)?.iter().copied();
             inner.max_by(|a, b| excess_ns(*a).total_cmp(&excess_ns(*b)).then(b.cmp(a)))
         };
         let is_much = |at: &usize| {
