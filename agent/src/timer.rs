@@ -2,7 +2,8 @@
 //!
 //! perf's task-clock with `exclude_kernel` never interrupts a blocked call and keeps its rate. A
 //! CLOCK_THREAD_CPUTIME_ID timer is the fallback if perf_event_open is refused; it never fires
-//! faster than CONFIG_HZ. CLOCK_MONOTONIC is used if the user asks for wall time.
+//! faster than CONFIG_HZ. CLOCK_MONOTONIC is used if the user asks for wall time; its signals would
+//! interrupt blocked calls, so that [`Timer::suspend`] stops the timer during them.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::os::fd::IntoRawFd;
@@ -12,6 +13,8 @@ use perf_event::events::Software;
 use plimsoll_sys::descriptors::Descriptors;
 use plimsoll_sys::syscalls::{keep_errno, syscall};
 use plimsoll_wire::segment::ClockKind;
+
+use crate::stack_memory::StackMemory;
 
 /// Sampling signal. A standard signal, since a queued real-time signal turns into SIGIO when the
 /// queue is full. SIGSTKFLT is the one standard signal that Linux never sends and programs do not
@@ -43,6 +46,24 @@ pub struct Timer {
     what: AtomicU64,
     /// Kernel id of the thread.
     tid: AtomicI32,
+    /// Address of the [`Suspension`] that has stopped the timer; 0: none has.
+    suspension: AtomicU64,
+    /// Time in nanoseconds that was left of the period when the timer was suspended.
+    left_ns: AtomicU64,
+}
+
+/// Mark in the stack frame of a wrapped call that the thread's timer is stopped during the call.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Suspension(AtomicU64);
+
+/// Value of a [`Suspension`] in effect.
+const SUSPENDS: u64 = 0x91a7_5e6d_03c8_f24b;
+
+impl Suspension {
+    fn address(&self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
 }
 
 /// The application has closed the thread's perf event.
@@ -73,6 +94,7 @@ impl Timer {
     ) -> ClockKind {
         let period_ns = detuned_period(period_ns);
         self.tid.store(tid, Ordering::Relaxed);
+        self.suspension.store(0, Ordering::Relaxed);
         if wanted == ClockKind::Cpu
             && let Some(descriptor) = perf_event(period_ns, tid, descriptors)
         {
@@ -84,7 +106,7 @@ impl Timer {
             _ => (ClockKind::Timer, libc::CLOCK_THREAD_CPUTIME_ID),
         };
         if let Some(timer) = posix_timer(clock, tid) {
-            set_timer(timer, period_ns);
+            set_timer(timer, period_ns, period_ns);
             self.set(POSIX | timer as u64, descriptors);
         }
         kind
@@ -126,6 +148,55 @@ impl Timer {
         }
     }
 
+    /// Stops a timer of wall time until [`Self::resume`]: a signal would end the call that the
+    /// thread is about to make with EINTR, in spite of SA_RESTART (signal(7), "Interruption of
+    /// system calls"). A call that a signal handler of the application makes inside such a call
+    /// leaves the timer stopped, since the outer call may not have begun to wait.
+    ///
+    /// Only the thread itself may call this, with a suspension in the stack frame of the call.
+    pub fn suspend(&self, suspension: &Suspension) {
+        let timer = self.what.load(Ordering::Acquire);
+        if kind(timer) != POSIX || timer & FLAGS != 0 {
+            return;
+        }
+        // First the note, then the timer: a signal handler may run between the two.
+        if !self.is_suspended_outside(suspension.address()) {
+            suspension.0.store(SUSPENDS, Ordering::Relaxed);
+            self.suspension.store(suspension.address(), Ordering::Relaxed);
+        }
+        match set_timer(timer as libc::c_int, 0, 0) {
+            0 => {}
+            left_ns => self.left_ns.store(left_ns, Ordering::Relaxed),
+        }
+    }
+
+    /// Returns whether a call further out than the stack address `here` has suspended the timer. A
+    /// jump out of a signal handler or a cancellation leaves a call without [`Self::resume`]; then
+    /// later calls overwrite its suspension.
+    fn is_suspended_outside(&self, here: u64) -> bool {
+        let outer = self.suspension.load(Ordering::Relaxed);
+        outer > here && StackMemory::at(outer, (0, 0)).read(outer) == Ok(SUSPENDS)
+    }
+
+    /// Continues the period of a timer that this suspension has stopped: time in the call does not
+    /// count. Only the thread itself may call this.
+    pub fn resume(&self, suspension: &Suspension, period_ns: u64) {
+        if self.suspension.load(Ordering::Relaxed) != suspension.address() {
+            return;
+        }
+        suspension.0.store(0, Ordering::Relaxed);
+        self.suspension.store(0, Ordering::Relaxed);
+        let timer = self.what.load(Ordering::Acquire);
+        if kind(timer) == POSIX && timer & FLAGS == 0 {
+            let period_ns = detuned_period(period_ns);
+            let left_ns = self.left_ns.load(Ordering::Relaxed).clamp(1, period_ns);
+            set_timer(timer as libc::c_int, left_ns, period_ns);
+            if self.what.load(Ordering::Acquire) & FLAGS != 0 {
+                set_timer(timer as libc::c_int, 0, 0);
+            }
+        }
+    }
+
     /// Returns whether the application has closed the thread's perf event.
     pub fn is_lost(&self) -> bool {
         let timer = self.what.load(Ordering::Acquire);
@@ -143,9 +214,10 @@ impl Timer {
             return false;
         }
         if self.what.load(Ordering::Acquire) & FLAGS == 0 {
-            set_timer(number, detuned_period(period_ns));
+            let period_ns = detuned_period(period_ns);
+            set_timer(number, period_ns, period_ns);
             if self.what.load(Ordering::Acquire) & FLAGS != 0 {
-                set_timer(number, 0);
+                set_timer(number, 0, 0);
             }
         }
         true
@@ -156,7 +228,7 @@ impl Timer {
 fn switch(timer: u64, tid: libc::pid_t, period_ns: u64) {
     match kind(timer) {
         PERF => _ = enable(timer as libc::c_int, tid, period_ns != 0),
-        POSIX => set_timer(timer as libc::c_int, period_ns),
+        POSIX => _ = set_timer(timer as libc::c_int, period_ns, period_ns),
         _ => {}
     }
 }
@@ -263,14 +335,22 @@ fn delete_timer(timer: libc::c_int) {
     let _ = unsafe { syscall!(libc::SYS_timer_delete, timer) };
 }
 
-fn set_timer(timer: libc::c_int, period_ns: u64) {
-    let period = libc::timespec {
-        tv_sec: (period_ns / 1_000_000_000) as libc::time_t,
-        tv_nsec: (period_ns % 1_000_000_000) as libc::c_long,
+/// Sets a timer to expire after `first_ns` and then every `period_ns`, or stops the timer if
+/// `first_ns` is 0. Returns the time in nanoseconds that was left until the timer's next expiry; 0
+/// if the timer was stopped, or is none of this process.
+fn set_timer(timer: libc::c_int, first_ns: u64, period_ns: u64) -> u64 {
+    let in_parts = |ns: u64| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
     };
-    let setting = libc::itimerspec { it_interval: period, it_value: period };
-    // SAFETY: the setting outlives the call.
-    let _ = unsafe { syscall!(libc::SYS_timer_settime, timer, 0, &raw const setting, 0) };
+    let setting =
+        libc::itimerspec { it_interval: in_parts(period_ns), it_value: in_parts(first_ns) };
+    let mut before = libc::itimerspec { it_interval: in_parts(0), it_value: in_parts(0) };
+    // SAFETY: both settings outlive the call.
+    let result =
+        unsafe { syscall!(libc::SYS_timer_settime, timer, 0, &raw const setting, &raw mut before) };
+    let left = before.it_value;
+    result.map_or(0, |_| left.tv_sec as u64 * 1_000_000_000 + left.tv_nsec as u64)
 }
 
 #[cfg(test)]
@@ -280,10 +360,15 @@ mod tests {
     /// Longer than the test: an interruption would end it.
     const PERIOD_NS: u64 = 100_000_000_000;
 
+    fn no_timer() -> Timer {
+        // SAFETY: all zeros: no timer.
+        unsafe { core::mem::zeroed() }
+    }
+
     #[test]
     fn an_event_with_a_reused_number_is_replaced_and_left_alone() {
         let descriptors = Descriptors::new();
-        let timer = Timer { what: AtomicU64::new(0), tid: AtomicI32::new(0) };
+        let timer = no_timer();
         // SAFETY: no preconditions.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
         if timer.start(ClockKind::Cpu, PERIOD_NS, tid, &descriptors) != ClockKind::Cpu {
@@ -305,30 +390,67 @@ mod tests {
         assert!(timer.replace(PERIOD_NS));
         assert!(!timer.is_lost());
         // The thread holds its interruptions back: the timer is not armed.
-        let mut now = libc::itimerspec {
-            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: libc::timespec { tv_sec: 0, tv_nsec: 0 },
-        };
-        let mut left_s = || {
-            let timer = timer.what.load(Ordering::Relaxed) as libc::c_int;
-            // SAFETY: the pointer is valid for the call.
-            let asked = unsafe { libc::syscall(libc::SYS_timer_gettime, timer, &raw mut now) };
-            assert_eq!(asked, 0);
-            now.it_value.tv_sec
-        };
-        assert_eq!(left_s(), 0);
+        assert_eq!(left_s(&timer), 0);
         timer.enable(true, PERIOD_NS);
-        assert!(left_s() > 0);
+        assert!(left_s(&timer) > 0);
         assert_eq!(timer.stop(&descriptors), Ok(()));
         // SAFETY: closes what this function has opened.
         assert_eq!(unsafe { libc::close(number) }, 0, "it was not ours to close");
+    }
+
+    /// Returns the time until the timer's next expiry in seconds.
+    fn left_s(timer: &Timer) -> i64 {
+        let number = timer.what.load(Ordering::Relaxed) as libc::c_int;
+        // SAFETY: zeros are a setting; the pointer is valid for the call.
+        unsafe {
+            let mut now: libc::itimerspec = core::mem::zeroed();
+            assert_eq!(libc::syscall(libc::SYS_timer_gettime, number, &raw mut now), 0);
+            now.it_value.tv_sec
+        }
+    }
+
+    #[test]
+    fn wall_time_stands_still_in_a_call_and_in_calls_of_handlers_inside() {
+        let (descriptors, timer) = (Descriptors::new(), no_timer());
+        // SAFETY: no preconditions.
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
+        assert_eq!(timer.start(ClockKind::Wall, PERIOD_NS, tid, &descriptors), ClockKind::Wall);
+        // Stacks grow downwards: the last is the outermost call.
+        let [inner, call, outer] = &[const { Suspension(AtomicU64::new(0)) }; 3];
+        timer.suspend(call);
+        timer.suspend(inner);
+        assert_eq!(left_s(&timer), 0);
+        timer.resume(inner, PERIOD_NS);
+        assert_eq!(left_s(&timer), 0, "the outer call may not have begun to wait");
+        timer.resume(call, PERIOD_NS);
+        let left_before_s = left_s(&timer);
+        assert!(left_before_s > 90, "what was left of the period goes on: {left_before_s} s");
+
+        // The call is left by a jump: the next one further out is no part of it.
+        timer.suspend(call);
+        timer.suspend(outer);
+        timer.resume(outer, PERIOD_NS);
+        assert!(left_s(&timer) > 0);
+        // Or its frame is overwritten.
+        timer.suspend(call);
+        call.0.store(0, Ordering::Relaxed);
+        timer.suspend(inner);
+        timer.resume(inner, PERIOD_NS);
+        assert!(left_s(&timer) > 0);
+
+        // A timer that is held back or silent stays so.
+        timer.suspend(call);
+        timer.silence();
+        timer.resume(call, PERIOD_NS);
+        assert_eq!(left_s(&timer), 0);
+        assert_eq!(timer.stop(&descriptors), Ok(()));
     }
 
     #[test]
     fn a_refused_event_leaves_errno_alone() {
         let refused = || {
             refuse_perf_events();
-            let timer = Timer { what: AtomicU64::new(0), tid: AtomicI32::new(0) };
+            let timer = no_timer();
             // SAFETY: no preconditions; errno's location is valid.
             let tid = unsafe {
                 *libc::__errno_location() = 4711;

@@ -22,7 +22,7 @@ use plimsoll_summary::settings::{ClockChoice, EventChoice, MarksChoice, Settings
 use plimsoll_sys::lock::Lock;
 use plimsoll_wire::segment::ClockKind;
 
-use crate::wrappers::{PARTNERS, REGIONS};
+use crate::wrappers::{PARTNERS, REGIONS, SUSPENDS_TIMERS};
 use crate::{
     communicating_thread, environment, heap, loading, log, own_threads, signals, termination,
     threads,
@@ -345,6 +345,8 @@ pub fn begin(settings: Settings) {
     };
     heap::keep_reserve();
     threads::watch_first();
+    let suspends_timers = settings.regions && settings.clock == ClockChoice::Wall;
+    SUSPENDS_TIMERS.store(suspends_timers, Ordering::Relaxed);
     REGIONS.store(settings.regions, Ordering::Relaxed);
     PARTNERS.store(settings.partners, Ordering::Relaxed);
     SPEAKS.store(launcher::launcher_rank().is_none_or(|rank| rank == 0), Ordering::Relaxed);

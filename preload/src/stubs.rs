@@ -16,6 +16,7 @@ use plimsoll_comm::mpi::Members;
 
 use plimsoll_agent::marks;
 use plimsoll_agent::regions::Entry;
+use plimsoll_agent::timer::Suspension;
 use plimsoll_wire::clock_anchor::ticks;
 
 use crate::bodies::{measured_body, open_frame, pop, push, save_code, save_words};
@@ -32,6 +33,8 @@ pub struct Frame {
     code: u32,
     /// Members of the window or file that the call frees; set only for calls that free one.
     pub freed: Members,
+    /// Suspension of the thread's timer during the call.
+    pub suspension: Suspension,
     /// Message arguments of a Fortran call, read before the real call.
     pub noted: Noted,
     /// Value of rbp in the caller.

@@ -7,7 +7,7 @@ use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_agent::regions::lock_holders::{LockId, begin_lock_wait, end_lock_wait};
 use plimsoll_agent::regions::{self, CallKind, Entry, declared, open_until};
 use plimsoll_agent::thread_state::State;
-use plimsoll_calls::{CALLS, Call, CallClass, CallId, id_of};
+use plimsoll_calls::{CALLS, Call, CallClass, CallId, Provider, id_of};
 use plimsoll_comm::mpi::Members;
 use plimsoll_wire::clock_anchor::ticks;
 use plimsoll_wire::sync_id::{SyncScope, is_recorded};
@@ -21,6 +21,10 @@ use crate::{gomp, job, message, outlined_tasks, partners, real, synchronisations
 
 /// Whether calls are measured: set when the observation begins, unless PLIMSOLL_REGIONS is off.
 pub static REGIONS: AtomicBool = AtomicBool::new(false);
+
+/// Whether the threads' timers stop during calls of the C library: set with wall time, which would
+/// interrupt those that wait.
+pub static SUSPENDS_TIMERS: AtomicBool = AtomicBool::new(false);
 
 /// Whether messages are counted by partner: off only to measure what that costs.
 pub static PARTNERS: AtomicBool = AtomicBool::new(true);
@@ -48,7 +52,33 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
     }
     let measured =
         guarded("enter", || measure(frame, call, symbol_variant, regions::enter), || None);
+    if SUSPENDS_TIMERS.load(Ordering::Relaxed) && suspends_timer(call) {
+        guarded("suspend", || suspend_timer(frame), || ());
+        // Also a call that is not measured must resume the timer.
+        return Entered { function, measured: measured_words(call, symbol_variant) };
+    }
     measured.map_or_else(unmeasured, |measured| Entered { function, measured })
+}
+
+/// Returns whether the thread's timer stops during the call. Such a call is measured at entry and
+/// exit, so that no sample is needed inside it.
+fn suspends_timer(call: CallId) -> bool {
+    let call = &CALLS[usize::from(call) - 1];
+    call.provider == Provider::Libc && call.class != CallClass::ThreadCreation
+}
+
+#[cold]
+fn suspend_timer(frame: &Frame) {
+    if let Some((block, _)) = this_thread() {
+        block.timer.suspend(&frame.suspension);
+    }
+}
+
+#[cold]
+fn resume_timer(frame: &Frame) {
+    if let Some((block, observed)) = this_thread() {
+        observed.resume_timer(block, &frame.suspension);
+    }
 }
 
 /// As [`enter`], for a call of the OpenMP runtime.
@@ -119,16 +149,19 @@ fn measure(
         }
         is_measured
     });
-    if !is_measured? {
-        return None;
-    }
+    is_measured?.then(|| measured_words(call, symbol_variant))
+}
+
+/// Returns [`Entered::measured`] of a measured call.
+#[inline(always)]
+fn measured_words(call: CallId, symbol_variant: usize) -> usize {
     let entry = &CALLS[usize::from(call) - 1];
     let mut words = entry.arity;
     if symbol_variant != 0 {
         // ierror and the lengths of character arguments follow.
         words += 1 + entry.text;
     }
-    Some(1 + usize::from(words).saturating_sub(6))
+    1 + usize::from(words).saturating_sub(6)
 }
 
 /// Takes note of the handles that a call is about to free.
@@ -162,6 +195,9 @@ unsafe fn about_to_free(frame: &mut Frame, call: CallId) {
 pub unsafe extern "C" fn leave(frame: &Frame, result: isize) {
     // SAFETY: as the caller promises.
     guarded("leave", || unsafe { note_return(frame, result) }, || ());
+    if SUSPENDS_TIMERS.load(Ordering::Relaxed) && suspends_timer(frame.call()) {
+        guarded("resume", || resume_timer(frame), || ());
+    }
 }
 
 /// Records the return of a call.

@@ -18,6 +18,7 @@ mod harmless;
 mod imbalance;
 mod inlined;
 mod instrumented;
+mod interruptions;
 mod lammps;
 mod leftovers;
 mod limits;

@@ -50,9 +50,18 @@ fn every_subject_compiles_with_every_mpi() {
             executable(subject, Form::C, Some(mpi));
         }
     }
-    for subject in
-        ["cancels", "children", "drap", "exits", "local", "nothing", "observes", "plain", "threads"]
-    {
+    for subject in [
+        "cancels",
+        "children",
+        "drap",
+        "exits",
+        "local",
+        "nothing",
+        "observes",
+        "plain",
+        "threads",
+        "uninterrupted",
+    ] {
         executable(subject, Form::C, None);
     }
 }

@@ -294,20 +294,28 @@ table! {
         recv WaitResource 4 0 _ 2 _ _
         __recv_chk WaitResource 5 0 _ 2 _ _
         recvfrom WaitResource 6 0 _ 2 _ _
+        __recvfrom_chk WaitResource 7 0 _ 2 _ _
         recvmsg WaitResource 3 0 _ _ _ _
+        recvmmsg WaitResource 5 0 _ _ _ _
         send WaitResource 4 0 _ 2 _ _
         sendto WaitResource 6 0 _ 2 _ _
         sendmsg WaitResource 3 0 _ _ _ _
+        sendmmsg WaitResource 4 0 _ _ _ _
         accept WaitResource 3 0 _ _ _ _
         accept4 WaitResource 4 0 _ _ _ _
         connect WaitResource 3 0 _ _ _ _
         poll WaitResource 3 0 _ _ _ _
         __poll_chk WaitResource 4 0 _ _ _ _
         ppoll WaitResource 4 0 _ _ _ _
+        __ppoll_chk WaitResource 5 0 _ _ _ _
         select WaitResource 5 0 _ _ _ _
         pselect WaitResource 6 0 _ _ _ _
         epoll_wait WaitResource 4 0 _ _ _ _
         epoll_pwait WaitResource 5 0 _ _ _ _
+        msgrcv WaitResource 5 0 _ 2 _ _
+        msgsnd WaitResource 4 0 _ _ _ _
+        semop WaitResource 3 0 _ _ _ _
+        semtimedop WaitResource 4 0 _ _ _ _
         wait WaitResource 1 0 _ _ _ _
         waitpid WaitResource 3 0 _ _ _ _
         waitid WaitResource 4 0 _ _ _ _
@@ -328,6 +336,7 @@ table! {
         pthread_rwlock_wrlock WaitLock 1 0 _ _ _ _
         sem_wait WaitPartner 1 0 _ _ _ _
         sem_timedwait WaitPartner 2 0 _ _ _ _
+        sem_clockwait WaitPartner 3 0 _ _ _ _
         pthread_cond_wait WaitPartner 2 0 _ _ _ _
         pthread_cond_timedwait WaitPartner 3 0 _ _ _ _
         pthread_cond_clockwait WaitPartner 4 0 _ _ _ _

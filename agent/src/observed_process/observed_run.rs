@@ -8,7 +8,7 @@ use super::{ALIVE, Observed};
 use crate::counters;
 use crate::regions::{declared, discard_tallies, flush_openmp, flush_partners, flush_tallies};
 use crate::thread_state::ThreadBlock;
-use crate::timer::LostTimer;
+use crate::timer::{LostTimer, Suspension};
 use crate::{sampler, tls, tracer};
 use plimsoll_wire::clock_anchor::stamp_now;
 use plimsoll_wire::record::Record;
@@ -95,6 +95,11 @@ impl Observed {
         if let Some(block) = unsafe { tls::get().as_ref() } {
             block.timer.enable(on, self.period_ns);
         }
+    }
+
+    /// Ends the suspension of the calling thread's timer. `block` is the calling thread's.
+    pub fn resume_timer(&self, block: &ThreadBlock, suspension: &Suspension) {
+        block.timer.resume(suspension, self.period_ns);
     }
 
     /// Pauses or resumes the measurement of the calling thread.

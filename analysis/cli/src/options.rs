@@ -93,7 +93,9 @@ fn readable(variable: &'static Variable, value: OsString) -> Result<OsString, St
         Some(Warning::Wrong { reason, .. }) => {
             Err(format!("{}; expected {}", excerpt(&reason), variable.expected))
         }
-        Some(Warning::Unknown { .. } | Warning::Replaced { .. }) | None => Ok(value),
+        Some(Warning::Unknown { .. } | Warning::Replaced { .. } | Warning::Interrupts) | None => {
+            Ok(value)
+        }
     }
 }
 

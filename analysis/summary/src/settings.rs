@@ -239,17 +239,23 @@ impl Settings {
     }
 
     /// Switches to wall time without regions: samples on CPU time alone never see a wait.
-    fn reconcile(&mut self, clock_given: bool) -> Option<Warning> {
-        if self.regions || self.clock == ClockChoice::Wall {
-            return None;
+    fn reconcile(&mut self, clock_given: bool) -> Vec<Warning> {
+        if self.regions {
+            return Vec::new();
+        }
+        let mut warnings = vec![Warning::Interrupts];
+        if self.clock == ClockChoice::Wall {
+            return warnings;
         }
         self.clock = ClockChoice::Wall;
         self.in_effect.insert("PLIMSOLL_CLOCK", "wall".into());
-        let variable = TABLE.iter().find(|variable| variable.name == "PLIMSOLL_CLOCK")?;
-        let reason = "with PLIMSOLL_REGIONS=off only wall time shows waiting";
-        let warning =
-            Warning::Replaced { variable, value: "cpu".into(), used: "wall".into(), reason };
-        clock_given.then_some(warning)
+        let variable = TABLE.iter().find(|variable| variable.name == "PLIMSOLL_CLOCK");
+        if let Some(variable) = variable.filter(|_| clock_given) {
+            let (value, used) = ("cpu".into(), "wall".into());
+            let reason = "with PLIMSOLL_REGIONS=off only wall time shows waiting";
+            warnings.push(Warning::Replaced { variable, value, used, reason });
+        }
+        warnings
     }
 
     /// Returns whether the program is measured.

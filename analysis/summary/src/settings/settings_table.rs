@@ -114,7 +114,8 @@ pub static TABLE: [Variable; 21] = [
         name: "PLIMSOLL_CLOCK",
         default: "cpu",
         placeholder: "CLOCK",
-        meaning: "What drives the samples: cpu (time on the CPU) or wall (all time)",
+        meaning: "What drives the samples: cpu (time of the program's own code on the CPU) or wall \
+                  (all time outside of wrapped calls)",
         expected: "cpu or wall",
         state: State::Implemented,
         read: |settings, value| {
@@ -240,7 +241,8 @@ pub static TABLE: [Variable; 21] = [
         name: "PLIMSOLL_REGIONS",
         default: "on",
         placeholder: "ON|OFF",
-        meaning: "Wrappers of MPI and of blocking calls; off: samples only, on wall time",
+        meaning: "Wrappers of MPI and of blocking calls; off: samples only, on wall time, which \
+                  interrupt calls of the program (EINTR)",
         expected: BOOLEAN,
         state: State::Implemented,
         read: |settings, value| read_boolean(&mut settings.regions, value),

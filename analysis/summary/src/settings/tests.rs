@@ -163,10 +163,16 @@ fn every_list_of_formats_is_taken() {
 
 #[test]
 fn without_regions_the_clock_is_wall_time() {
+    let interrupts = Warning::Interrupts.to_string();
     let (settings, warnings) = read(&[("PLIMSOLL_REGIONS", "off")]);
-    assert_eq!((settings.clock, warnings.len()), (ClockChoice::Wall, 0));
+    assert_eq!((settings.clock, warnings), (ClockChoice::Wall, vec![interrupts.clone()]));
+    let (settings, warnings) = read(&[("PLIMSOLL_REGIONS", "off"), ("PLIMSOLL_CLOCK", "wall")]);
+    assert_eq!((settings.clock, warnings), (ClockChoice::Wall, vec![interrupts.clone()]));
     let (settings, warnings) = read(&[("PLIMSOLL_REGIONS", "off"), ("PLIMSOLL_CLOCK", "cpu")]);
-    assert_eq!((settings.clock, warnings.len()), (ClockChoice::Wall, 1));
+    assert_eq!((settings.clock, warnings.len()), (ClockChoice::Wall, 2));
+    // With regions, no call is interrupted.
+    let (settings, warnings) = read(&[("PLIMSOLL_CLOCK", "wall")]);
+    assert_eq!((settings.clock, warnings.len()), (ClockChoice::Wall, 0));
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub enum Warning {
         /// The reason, as the end of a sentence.
         reason: &'static str,
     },
+    /// Samples interrupt calls of the program that wait.
+    Interrupts,
 }
 
 impl fmt::Display for Warning {
@@ -77,6 +79,10 @@ impl fmt::Display for Warning {
                 let (name, value, used) = (variable.name, excerpt(value), excerpt(used));
                 write!(formatter, "{name}={value}: {reason}; {used} is used.")
             }
+            Self::Interrupts => formatter.write_str(
+                "PLIMSOLL_REGIONS=off: samples interrupt the program where it waits, so that calls \
+                 such as poll, select and sleep end early (EINTR).",
+            ),
         }
     }
 }
