@@ -9,7 +9,7 @@ use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
 use plimsoll_summary::phrase::count;
 use plimsoll_summary::printable::is_plain;
 use plimsoll_summary::{
-    Bicluster, Cause, Estimate, LossKind, RankGroup, Summary, WaitsFor, WorkDifferenceKind,
+    Bicluster, Cause, Estimate, LossKind, RankGroup, Summary, Symptom, WaitsFor, WorkDifferenceKind,
 };
 
 const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
@@ -165,6 +165,27 @@ fn a_single_waiting_rank_waits_for_its_partners_and_not_for_itself() {
     summary.losses[0].waiting_ranks = "0-1".into();
     let found = words(&text(&summary));
     assert!(found.contains("ranks 0-1 wait for rank 0 (64 %), rank 1 (36 %)"), "{found}");
+}
+
+#[test]
+fn all_calls_in_which_ranks_wait_for_partners_are_named() {
+    let mut summary = summaries::imbalance();
+    let barrier = summary.losses[0].symptom.clone();
+    let loss = &mut summary.losses[0];
+    loss.kind = LossKind::WaitForPartner;
+    loss.waits_for =
+        vec![WaitsFor { ranks: "12".into(), share: 1.0, seconds: loss.symptom.mean_s }];
+    loss.also_in = vec![Symptom { mean_s: 1.5, ..barrier }];
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let found = words(&text(&summary));
+    let seen_in = "MPI_Allreduce (40.2 s at most, 31.2 s on average) and MPI_Allreduce (1.50 s on \
+                   average), where ranks 0-11 wait for their partners";
+    assert!(found.contains(seen_in), "{found}");
+    assert!(found.contains("in messages they wait for rank 12 (100 %)"), "{found}");
+    let loss = &mut summary.losses[0];
+    loss.also_in = vec![loss.also_in[0].clone(); 4];
+    let found = words(&text(&summary));
+    assert!(found.contains("and 2 more, where ranks"), "{found}");
 }
 
 #[test]

@@ -29,7 +29,6 @@ pub(super) fn loss(
     let totals = &conclusion.totals;
     let elapsed_s = totals.job.elapsed_ns as f64 / NS_PER_S;
     let of_group = |group| phases_of_group(conclusion, finding, group);
-    let (phases, ranks) = of_group(finding.group);
     // A context without time is not in the summary's tree; the one around it stands for it.
     let shown_at = |node: NodeId| {
         let mut outwards = totals.tree.contexts.outwards(node);
@@ -43,7 +42,6 @@ pub(super) fn loss(
         if finding.evened_out { share } else { share.min(1.0) }
     };
     let cause = |cause: &Cause| {
-        let (phases, ranks) = of_group(cause.group.or(finding.group));
         let in_run = totals.nodes[cause.node as usize].inclusive;
         let all = totals.job.ranks.len();
         let times = match finding.kind {
@@ -61,6 +59,7 @@ pub(super) fn loss(
                 Times::of(&serial.time, all)
             }
             _ => {
+                let (phases, ranks) = of_group(cause.group.or(finding.group));
                 let times = phases.iter().map(|phase| cause_time(phase, cause));
                 let times = Times::in_phases(times, ranks);
                 // The slowest ranks of the phases may differ.
@@ -85,8 +84,12 @@ pub(super) fn loss(
     };
     let causes: Vec<summary::Cause> = finding.causes.iter().map(cause).collect();
     let cause_s = causes.first().map_or((0.0, 0.0), |cause| (cause.mean_s, cause.max_s));
-    let crowded = finding.kind == LossKind::Oversubscription;
     let context_class = conclusion.context_classes[finding.symptom as usize];
+    let symptom = |node: NodeId| Symptom {
+        path: shown_path(totals, shown_at(node)),
+        node: place(node),
+        ..symptom(conclusion, finding, node)
+    };
     Loss {
         kind: finding.kind,
         severity: finding.seconds / elapsed_s,
@@ -94,9 +97,9 @@ pub(super) fn loss(
         elapsed_without_s: (elapsed_s - finding.seconds).max(0.0),
         phase: phase_id(totals, finding),
         group: finding.group,
-        label: match crowded {
-            true => Label::Computation,
-            false => shown(context_class, totals.nodes[finding.symptom as usize].derived),
+        label: match finding.kind {
+            LossKind::Oversubscription => Label::Computation,
+            _ => shown(context_class, totals.nodes[finding.symptom as usize].derived),
         },
         polling: context_class.polling,
         evened_out: finding.evened_out,
@@ -105,25 +108,8 @@ pub(super) fn loss(
         waiting_ranks: waiting.to_string(),
         when: None,
         advice: advice(totals, &AdviceInput { finding, slow, waiting, cause_s }),
-        symptom: Symptom {
-            path: shown_path(totals, shown_at(finding.symptom)),
-            node: place(finding.symptom),
-            ..if crowded {
-                delayed(totals, finding, phases[0], context_class)
-            } else if matches!(
-                finding.kind,
-                LossKind::LockContention | LossKind::SerialSection | LossKind::FineGrainedTasks
-            ) {
-                locking(totals, finding, context_class)
-            } else if matches!(
-                finding.kind,
-                LossKind::ThreadImbalance | LossKind::FineGrainedRegions
-            ) {
-                idling(totals, finding, context_class)
-            } else {
-                synchronising(totals, finding, (&phases, ranks))
-            }
-        },
+        symptom: symptom(finding.symptom),
+        also_in: finding.also_in.iter().map(|node| symptom(*node)).collect(),
         causes,
         median_s: match finding.kind {
             LossKind::FineGrainedTasks => totals.openmp.median_of_short_tasks(),
@@ -179,14 +165,30 @@ fn phases_of_group<'a>(
     }
 }
 
+/// Returns the symptom of a loss in the context `node`, without its path.
+fn symptom(conclusion: &Conclusion, finding: &Finding, node: NodeId) -> Symptom {
+    let (totals, context_class) = (&conclusion.totals, conclusion.context_classes[node as usize]);
+    let (phases, ranks) = phases_of_group(conclusion, finding, finding.group);
+    match finding.kind {
+        LossKind::Oversubscription => delayed(totals, node, phases[0], context_class),
+        LossKind::LockContention | LossKind::SerialSection | LossKind::FineGrainedTasks => {
+            locking(totals, node, context_class)
+        }
+        LossKind::ThreadImbalance | LossKind::FineGrainedRegions => {
+            idling(totals, node, context_class)
+        }
+        kind => synchronising(totals, (kind, node), (&phases, ranks)),
+    }
+}
+
 /// Returns the symptom of ranks that wait for each other, in a synchronisation or in another call.
 fn synchronising(
     totals: &Totals,
-    finding: &Finding,
+    (kind, node): (LossKind, NodeId),
     (phases, ranks): (&[&PhaseTotals], u32),
 ) -> Symptom {
-    let own = phases[0].wait(finding.symptom).unwrap_or(&phases[0].sync);
-    let firsts = phases[1..].iter().filter_map(|phase| phase.wait(finding.symptom));
+    let own = phases[0].wait(node).unwrap_or(&phases[0].sync);
+    let firsts = phases[1..].iter().filter_map(|phase| phase.wait(node));
     let calls: Vec<&CallTotals> = [own].into_iter().chain(firsts).collect();
     let times = Times::in_phases(calls.iter().map(|call| call.time), ranks);
     let mut sync = CallTotals::default();
@@ -195,10 +197,10 @@ fn synchronising(
     let fraction = |ns: u64| ns as f64 / total_ns;
     Symptom {
         calls,
-        calls_exact: is_wrapped(totals, finding.symptom),
+        calls_exact: is_wrapped(totals, node),
         per_call_s: (calls > 0).then(|| total_ns / calls as f64 / NS_PER_S),
         bytes: (sync.bytes > 0).then_some(sync.bytes),
-        breakdown: match finding.kind {
+        breakdown: match kind {
             LossKind::WaitForPartner | LossKind::LargeMessage => transfer(totals, &sync),
             _ => sync.by_label.iter().map(|(label, ns)| (*label, fraction(*ns))).collect(),
         },
@@ -227,9 +229,9 @@ fn transfer(totals: &Totals, call: &CallTotals) -> BTreeMap<Label, f64> {
 
 /// Returns the symptom of threads that are idle in a parallel region, over the whole run: the idle
 /// time of one thread.
-fn idling(totals: &Totals, finding: &Finding, context_class: ContextClass) -> Symptom {
-    let idle = totals.teams.idle.get(&finding.symptom).copied().unwrap_or_default();
-    let sums = totals.openmp.region(finding.symptom).map(|region| &region.sums);
+fn idling(totals: &Totals, node: NodeId, context_class: ContextClass) -> Symptom {
+    let idle = totals.teams.idle.get(&node).copied().unwrap_or_default();
+    let sums = totals.openmp.region(node).map(|region| &region.sums);
     let (calls, elapsed_ns) = sums.map_or((0, 0), |sums| (sums.instances, sums.elapsed_ns));
     Symptom {
         calls,
@@ -241,15 +243,15 @@ fn idling(totals: &Totals, finding: &Finding, context_class: ContextClass) -> Sy
 }
 
 /// Returns the symptom of threads that wait for locks or for work, over the whole run.
-fn locking(totals: &Totals, finding: &Finding, context_class: ContextClass) -> Symptom {
-    let node = &totals.nodes[finding.symptom as usize];
-    let time_s = node.inclusive.sum as f64 / NS_PER_S;
+fn locking(totals: &Totals, node: NodeId, context_class: ContextClass) -> Symptom {
+    let of_node = &totals.nodes[node as usize];
+    let time_s = of_node.inclusive.sum as f64 / NS_PER_S;
     Symptom {
-        calls: node.calls,
-        calls_exact: is_wrapped(totals, finding.symptom),
-        per_call_s: (node.calls > 0).then(|| time_s / node.calls as f64),
+        calls: of_node.calls,
+        calls_exact: is_wrapped(totals, node),
+        per_call_s: (of_node.calls > 0).then(|| time_s / of_node.calls as f64),
         breakdown: [(context_class.label, 1.0)].into(),
-        ..Times::of(&node.inclusive, totals.job.ranks.len()).symptom()
+        ..Times::of(&of_node.inclusive, totals.job.ranks.len()).symptom()
     }
 }
 
@@ -257,16 +259,16 @@ fn locking(totals: &Totals, finding: &Finding, context_class: ContextClass) -> S
 /// it.
 fn delayed(
     totals: &Totals,
-    finding: &Finding,
+    node: NodeId,
     phase: &PhaseTotals,
     context_class: ContextClass,
 ) -> Symptom {
-    let node = phase.nodes.get(&finding.symptom).copied().unwrap_or_default();
+    let in_phase = phase.nodes.get(&node).copied().unwrap_or_default();
     Symptom {
-        calls: totals.nodes[finding.symptom as usize].calls,
-        calls_exact: is_wrapped(totals, finding.symptom),
+        calls: totals.nodes[node as usize].calls,
+        calls_exact: is_wrapped(totals, node),
         breakdown: [(context_class.label, 1.0)].into(),
-        ..Times::of(&node.run_delay, totals.job.ranks.len()).symptom()
+        ..Times::of(&in_phase.run_delay, totals.job.ranks.len()).symptom()
     }
 }
 

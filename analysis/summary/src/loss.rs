@@ -124,6 +124,9 @@ pub struct Loss {
     pub when: Option<When>,
     /// Context in which the loss shows.
     pub symptom: Symptom,
+    /// Other contexts in which the loss shows, by falling share.
+    #[serde(default)]
+    pub also_in: Vec<Symptom>,
     /// Causes of the loss, by falling share.
     pub causes: Vec<Cause>,
     /// Median duration of the tasks or regions that are too short, in seconds; `None` for other

@@ -92,7 +92,9 @@ pub fn check_indices(
         }
     }
     for (index, loss) in losses.iter().enumerate() {
-        let mut named = loss.causes.iter().map(|cause| cause.node).chain([loss.symptom.node]);
+        let symptoms = [&loss.symptom].into_iter().chain(&loss.also_in);
+        let mut named =
+            loss.causes.iter().map(|cause| cause.node).chain(symptoms.map(|it| it.node));
         if named.any(|node| node as usize >= count) {
             return wrong(format!("losses[{index}] names a node that does not exist"));
         }

@@ -206,6 +206,7 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         when: None,
         advice: String::new(),
         symptom,
+        also_in: vec![],
         causes: vec![],
         median_s: None,
         holders: vec![],
@@ -535,6 +536,7 @@ pub fn maximal() -> Summary {
     summary.losses[0].group = Some(0);
     summary.losses[0].causes[0].group = Some(0);
     for loss in &mut summary.losses {
+        loss.also_in = vec![loss.symptom.clone()];
         loss.median_s = Some(1.1e-6);
         loss.holders = vec![LockHolder { path: loss.symptom.path.clone(), node: 2, share: 0.6 }];
         loss.waits_for = vec![WaitsFor { ranks: "12".into(), share: 0.87, seconds: 3.2 }];
