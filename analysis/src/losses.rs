@@ -24,7 +24,7 @@ use crate::team_losses::teams;
 use crate::team_times::is_team_call;
 use crate::thresholds::{
     CROWDED_COMMUNICATION_FACTOR, MIN_CAUSE_SHARE, MIN_FRACTION_OF_RESIDUAL,
-    MIN_FRACTION_OF_RUN_DELAY, MIN_OWN_CAUSE_FRACTION, MIN_RUN_DELAY_FRACTION,
+    MIN_FRACTION_OF_RUN_DELAY, MIN_INNER_FRACTION, MIN_OWN_CAUSE_FRACTION, MIN_RUN_DELAY_FRACTION,
     MIN_SECOND_SYMPTOM_FRACTION, MIN_SEVERITY, MIN_SYMPTOM_FRACTION, SERIAL_FRACTION,
     TURNS_FRACTION,
 };
@@ -306,6 +306,11 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
         causes
     };
     let finding = |ns: f64, symptom: NodeId, causes: Vec<Cause>| {
+        let in_turn = slow_in_turn(totals, scope, (ns, symptom), &causes, &shared);
+        if let Some(cause) = in_turn {
+            let finding = uneven((totals, owners), scope, (ns, symptom), vec![cause])?;
+            return Some(Finding { by_turns: true, kind: LossKind::LoadImbalance, ..finding });
+        }
         // Causes that add up to more than the loss even each other out in part.
         let evened_out = imbalance.evened_out(&causes);
         let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
@@ -349,6 +354,42 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
         finding(ns, symptom, likely_causes(ns, symptom, alone))
     });
     found.collect()
+}
+
+/// Returns the context with most of the work if each time another rank is slow, without a context
+/// of its own in which it is: then all ranks work equally long in total, and the contexts that
+/// differ a little between the ranks (`causes`) do not explain the loss of `loss_ns` nanoseconds.
+/// `None` if they do, or if some ranks work longer.
+fn slow_in_turn(
+    totals: &Totals,
+    scope: &Scope<'_>,
+    (loss_ns, symptom): (f64, NodeId),
+    causes: &[Cause],
+    shared: &BTreeSet<NodeId>,
+) -> Option<Cause> {
+    let Scope { phase, imbalance, ranks, .. } = *scope;
+    let explained_ns: f64 = causes.iter().map(|cause| cause.ns).sum();
+    // Of tasks that even each other out, each may be late in turn.
+    let is_of_all = |cause: &Cause| cause_time(phase, cause).ranks == ranks;
+    let evens_out = imbalance.evened_out(causes) && causes.iter().all(is_of_all);
+    let is_explained = explained_ns >= MIN_OWN_CAUSE_FRACTION * loss_ns && !evens_out;
+    // Where ranks wait before the end, the work between these waits decides.
+    let waits_before = phase.waited.mean(ranks) >= TURNS_FRACTION * loss_ns;
+    let is_even = phase.work.imbalance(ranks) < TURNS_FRACTION * loss_ns;
+    // Ranks that share cores wait for each other also without uneven work.
+    let may_be_crowding = causes.is_empty() && totals.job.lacks_cores();
+    let is_elsewhere = Some(symptom) != phase.ends_in || waits_before;
+    if is_explained || is_elsewhere || !is_even || may_be_crowding {
+        return None;
+    }
+    let least = MIN_INNER_FRACTION * phase.work.sum as f64;
+    let depth = |node: NodeId| totals.tree.contexts.outwards(node).count();
+    let most = phase
+        .nodes
+        .iter()
+        .filter(|(node, work)| work.inclusive.sum as f64 >= least && !shared.contains(node));
+    let innermost = most.map(|(node, _)| *node).max_by_key(|node| (depth(*node), Reverse(*node)));
+    innermost.map(|node| Cause::new(node, false, loss_ns))
 }
 
 /// Divides the loss by uneven work among the calls in which subgroups wait for different work, such

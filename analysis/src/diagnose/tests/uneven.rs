@@ -241,6 +241,29 @@ fn ranks_with_equal_totals_that_take_turns_are_found() {
 }
 
 #[test]
+fn ranks_slow_in_turn_by_less_than_a_period_have_no_culprit() {
+    // Each time another rank takes 3 ms longer, and rank 3 takes 10 ms longer in the whole run.
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    for step in 0..100 {
+        subject.step(BARRIER, |rank| {
+            let late_ms = if step % 4 == rank { 3 } else { 0 };
+            let once_ms = if step == 0 && rank == 3 { 10 } else { 0 };
+            let (assemble_ms, solve_ms) = if rank < 2 { (12, 8) } else { (8, 12) };
+            vec![
+                doing("main/step/assemble", assemble_ms * MS),
+                doing("main/step/solve", (solve_ms + late_ms + once_ms) * MS),
+            ]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert!(loss.by_turns, "{loss:#?}");
+    assert_eq!(path(&loss.causes[0].path), "main/step");
+    assert!((0.22..0.24).contains(&loss.seconds), "{}", loss.seconds);
+}
+
+#[test]
 fn turns_that_show_in_messages_are_found() {
     let mut subject = Subject::new(2);
     subject.step(BARRIER, |_| vec![]);
