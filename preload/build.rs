@@ -16,7 +16,15 @@ fn main() {
             let mut room = [0; MAX_SYMBOL_BYTES];
             let name = symbol.spell(call, &mut room).to_str().expect("symbols are ASCII");
             // Those have hooks of their own; some lead to their stubs.
-            let has_hook = matches!(name, "pthread_mutex_lock" | "pthread_create" | "syscall");
+            let has_hook = matches!(
+                name,
+                "pthread_mutex_lock"
+                    | "pthread_create"
+                    | "syscall"
+                    | "fread"
+                    | "__fread_chk"
+                    | "fwrite"
+            );
             if symbol.belongs_to(call) && !has_hook {
                 let id = index + 1;
                 let in_c = symbol_variant == 0;

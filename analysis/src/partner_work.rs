@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_calls::messages::{Messages, messages};
-use plimsoll_calls::{call, id_of};
+use plimsoll_calls::{CallClass, call, id_of};
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::below;
@@ -65,12 +65,18 @@ pub fn of_stage(
 }
 
 /// Returns whether the arguments of a call may name the rank that it waits for: not those of
-/// collectives and one-sided calls.
+/// collectives and one-sided calls. Reads and writes of pipes wait for processes outside of the
+/// job, such as commands that the program has started.
 pub fn names_partner(totals: &Totals, symptom: NodeId) -> bool {
     let frame = totals.tree.contexts.frame_of(symptom);
     let id = frame.call.unwrap_or_else(|| id_of(&frame.function));
-    let is_mpi = call(id).is_some_and(|call| call.provider.is_mpi());
-    !(is_mpi && matches!(messages(id), None | Some(Messages::StartsOther)))
+    match call(id) {
+        Some(call) if call.provider.is_mpi() => {
+            !matches!(messages(id), None | Some(Messages::StartsOther))
+        }
+        Some(call) => call.class != CallClass::Io,
+        None => true,
+    }
 }
 
 /// Returns the work in which a rank of `late` is longest and, meanwhile, waits for less than half

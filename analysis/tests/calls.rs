@@ -26,7 +26,9 @@ fn label(call: &Call) -> Label {
 fn note(class: CallClass) -> &'static str {
     match class {
         CallClass::Polling => ": calls that look for progress and return at once",
-        CallClass::Sleep => ": sleeping by the program's own wish, its work off the CPU",
+        CallClass::Sleep => {
+            ": sleeping by the program's own wish, or while a command works: work off the CPU"
+        }
         CallClass::Region => {
             ": parallel regions; the time of the call is the wait for the end of all shares"
         }

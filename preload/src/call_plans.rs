@@ -61,6 +61,10 @@ impl Steps {
     pub const HAS_RANKS: Self = Self(1 << 9);
     /// The call may complete, cancel or free requests of messages.
     pub const ENDS_REQUESTS: Self = Self(1 << 10);
+    /// The call's last argument is a stream of the C library.
+    pub const READS_STREAM: Self = Self(1 << 12);
+    /// The call's result is a number of items; the argument before their number is their size.
+    pub const RETURNS_ITEMS: Self = Self(1 << 13);
     /// The call makes a persistent request and starts nothing.
     pub const ONLY_PREPARES: Self = Self(1 << 11);
 
@@ -78,6 +82,23 @@ const FREEING: [CallId; 6] = [
     id_of("MPI_Type_free"),
     id_of("MPI_Request_free"),
 ];
+
+/// Calls on streams of the C library.
+const ON_STREAMS: [CallId; 5] =
+    [id_of("fread"), id_of("__fread_chk"), id_of("fwrite"), id_of("fflush"), id_of("fclose")];
+/// Calls on files without a descriptor.
+const ON_NO_DESCRIPTOR: [CallId; 2] = [id_of("msync"), id_of("sync")];
+
+const fn contains(calls: &[CallId], call: CallId) -> bool {
+    let mut at = 0;
+    while at < calls.len() {
+        if calls[at] == call {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
 
 /// A power of two, so that no access needs a check.
 const PLACES: usize = (CALLS.len() + 1).next_power_of_two();
@@ -111,12 +132,8 @@ static PLANS: [CallPlan; PLACES] = {
 
 const fn steps(call: CallId) -> Steps {
     let entry = &CALLS[call as usize - 1];
-    let mut frees = false;
-    let mut at = 0;
-    while at < FREEING.len() {
-        frees = frees || FREEING[at] == call;
-        at += 1;
-    }
+    let frees = contains(&FREEING, call);
+    let is_on_stream = contains(&ON_STREAMS, call);
     let is_mpi = matches!(entry.provider, Provider::Mpi);
     let is_io = matches!(entry.class, CallClass::Io) && matches!(entry.provider, Provider::Libc);
     let role = role(call);
@@ -129,8 +146,9 @@ const fn steps(call: CallId) -> Steps {
         .with(Steps::FREES, frees)
         .with(Steps::COMPLETES, matches!(role, Some(Role::Completes(_))))
         .with(Steps::SYNCHRONISES, synchronises)
-        // msync takes an address.
-        .with(Steps::READS_DESCRIPTOR, is_io && call != id_of("msync"))
+        .with(Steps::READS_DESCRIPTOR, is_io && !is_on_stream && !contains(&ON_NO_DESCRIPTOR, call))
+        .with(Steps::READS_STREAM, is_on_stream)
+        .with(Steps::RETURNS_ITEMS, is_on_stream && entry.count.is_some())
         .with(Steps::WHOLE_MESSAGE, is_mpi && has_message && is_whole)
         .with(Steps::OTHER_MESSAGES, is_mpi && has_message && !is_whole)
         .with(Steps::RETURNS_BYTES, !is_mpi && entry.count.is_some());
@@ -164,6 +182,8 @@ mod tests {
             ("MPI_Alltoallw", vec![Steps::MPI, Steps::SYNCHRONISES, Steps::OTHER_MESSAGES]),
             ("MPI_Type_free", vec![Steps::MPI, Steps::FREES]),
             ("read", vec![Steps::READS_DESCRIPTOR, Steps::RETURNS_BYTES]),
+            ("fflush", vec![Steps::READS_STREAM]),
+            ("fwrite", vec![Steps::READS_STREAM, Steps::RETURNS_BYTES, Steps::RETURNS_ITEMS]),
             ("GOMP_barrier", vec![]),
         ] {
             let steps = taken.into_iter().fold(Steps(0), |all, step| all.with(step, true));

@@ -34,6 +34,7 @@ mod processes;
 mod real;
 mod redirect;
 mod signals;
+mod stream_calls;
 mod stubs;
 mod synchronisations;
 mod termination;

@@ -13,7 +13,7 @@ use plimsoll_calls::{
 use plimsoll_comm::mpi::Definitions;
 
 /// Addresses of the definitions of the wrapped calls, by convention and call id; 0 while unknown.
-static CALL_DEFINITIONS: [[AtomicUsize; CALLS.len() + 1]; Convention::COUNT] =
+pub static CALL_DEFINITIONS: [[AtomicUsize; CALLS.len() + 1]; Convention::COUNT] =
     [const { [const { AtomicUsize::new(0) }; CALLS.len() + 1] }; Convention::COUNT];
 
 /// Calls probed to find out whether a library with MPI's functions of a symbol variant is loaded.

@@ -179,7 +179,7 @@ const _: () = assert!(ROOM.is_multiple_of(16) && offset_of!(Frame, return_addres
 
 measured_body! {
     /// Body of a measured call of MPI or the C library.
-    measured, enter, leave, room: ROOM, words: 0
+    pub measured, enter, leave, room: ROOM, words: 0
 }
 measured_body! {
     /// Body of a measured call of the OpenMP runtime.

@@ -17,7 +17,7 @@ use crate::guard::guarded;
 use crate::partners::Exchange;
 use crate::stubs::{Entered, Frame, call_of, symbol_variant_of};
 use crate::this_thread::this_thread;
-use crate::{gomp, job, message, outlined_tasks, partners, real, synchronisations};
+use crate::{gomp, job, message, outlined_tasks, partners, real, stream_calls, synchronisations};
 
 /// Whether calls are measured: set when the observation begins, unless PLIMSOLL_REGIONS is off.
 pub static REGIONS: AtomicBool = AtomicBool::new(false);
@@ -131,6 +131,9 @@ fn measure(
     let descriptor = if plan.has(Steps::READS_DESCRIPTOR) {
         // SAFETY: such calls have a descriptor as their first argument.
         unsafe { frame.argument(0) as i32 }
+    } else if plan.has(Steps::READS_STREAM) {
+        // SAFETY: such calls have a stream as their last argument.
+        unsafe { stream_calls::descriptor_of(frame.argument(frame.entry().arity - 1)) }
     } else {
         -1
     };
@@ -224,6 +227,12 @@ unsafe fn note_return(frame: &Frame, result: isize) {
         }
     } else if plan.has(Steps::RETURNS_BYTES) && result > 0 {
         bytes = result as u64;
+        if plan.has(Steps::RETURNS_ITEMS)
+            && let Some(count) = frame.entry().count
+        {
+            // SAFETY: the size of an item is the argument before the number of items.
+            bytes = bytes.saturating_mul(unsafe { frame.argument(count - 1) } as u64);
+        }
     }
     let kind = if is_mpi { CallKind::Mpi } else { kind_of(frame.entry()) };
     let Some(observed) = observed_process::current() else { return };

@@ -353,6 +353,29 @@ fn files_are_found_by_samples_alone() {
     });
 }
 
+/// Rank 0 leaves work to shells and writes by streams of the C library.
+#[test]
+fn work_left_to_other_programs_and_to_streams_is_the_ranks() {
+    const ITERATIONS: f64 = 8.0;
+    shown("outsourced", Mpi::OpenMpi, 2, "sleep 8 60 1", |job| {
+        let summary = job.summary();
+        let worst = summary.worst();
+        assert!(["serialization", "load_imbalance"].contains(&worst.kind()), "{}", job.text());
+        assert_eq!(worst.first_cause(), "run_shell", "{}", job.text());
+        assert_eq!(worst.field("slow_ranks"), "0", "{}", job.text());
+        let shells = summary.of_function("system");
+        assert_within("time", shells.sum_s, job.truth().number("shells_s"), TOLERANCE);
+        // Calls that move little are not counted.
+        for (function, per_iteration) in
+            [("system", 1.0), ("pclose", 1.0), ("fwrite", 6.0), ("fread", 1.0), ("fflush", 1.0)]
+        {
+            let calls = summary.of_function(function);
+            assert!(calls.calls_exact, "{function}: {}", job.text());
+            assert_eq!(calls.calls, per_iteration * ITERATIONS, "{function}");
+        }
+    });
+}
+
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn causes_that_even_each_other_out_are_said_to() {

@@ -35,6 +35,7 @@ fn every_subject_compiles_with_every_mpi() {
             "messages",
             "neighbours",
             "observes",
+            "outsourced",
             "oversubscribed",
             "partner",
             "polls",

@@ -59,7 +59,8 @@ pub enum CallClass {
     WaitLock,
     /// Waiting for another thread.
     WaitPartner,
-    /// A sleep that the program asks for; it counts as work, off the CPU.
+    /// A sleep that the program asks for, or a wait for a command that it has started; it counts as
+    /// work, off the CPU.
     Sleep,
     /// A parallel region of OpenMP. Only the wait of the thread that made the region for the end of
     /// the others' shares is time of the call.

@@ -290,6 +290,15 @@ table! {
         fsync Io 1 0 _ _ _ _
         fdatasync Io 1 0 _ _ _ _
         msync Io 3 0 _ _ _ _
+        sync Io 0 0 _ _ _ _
+        syncfs Io 1 0 _ _ _ _
+        close Io 1 0 _ _ _ _
+        // Streams: the count is that of items; measured only where many bytes are moved.
+        fread Io 4 0 _ 2 _ _
+        __fread_chk Io 5 0 _ 3 _ _
+        fwrite Io 4 0 _ 2 _ _
+        fflush Io 1 0 _ _ _ _
+        fclose Io 1 0 _ _ _ _
         flock WaitLock 2 0 _ _ _ _
         recv WaitResource 4 0 _ 2 _ _
         __recv_chk WaitResource 5 0 _ 2 _ _
@@ -330,6 +339,9 @@ table! {
         usleep Sleep 1 0 _ _ _ _
         sleep Sleep 1 0 _ _ _ _
         thrd_sleep Sleep 2 0 _ _ _ _
+        // Work that the program leaves to a process of its own.
+        system Sleep 1 0 _ _ _ _
+        pclose Sleep 1 0 _ _ _ _
         pthread_mutex_lock WaitLock 1 0 _ _ _ _
         pthread_mutex_timedlock WaitLock 2 0 _ _ _ _
         pthread_rwlock_rdlock WaitLock 1 0 _ _ _ _
