@@ -8,6 +8,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::boxed::Box;
 
+use plimsoll_calls::MAX_POLL_GAP_NS;
 use plimsoll_sys::lock::Lock;
 
 use crate::addresses::{Addresses, Published as PublishedAddresses};
@@ -98,6 +99,8 @@ pub struct Observed {
     /// Threshold in stamps: a longer part of an interval before or inside a call is worth a reading
     /// of the CPU clock, which takes half a microsecond.
     pub part_stamps: u64,
+    /// Maximum time between two polls of a polling loop, in ticks.
+    pub poll_gap_ticks: u64,
     /// Threshold in ticks: a handler that takes longer was preempted (`INTERRUPTED_NS`).
     pub interrupted_ticks: u64,
     period_ns: u64,
@@ -171,6 +174,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         ticked_stamps: stamp(ticks_in(config.period_ns.max(tick_ns()), rate)),
         late_stamps: stamp(ticks_in(config.period_ns + config.period_ns / 8, rate)),
         part_stamps: stamp(ticks_in(config.period_ns / 4, rate)),
+        poll_gap_ticks: ticks_in(MAX_POLL_GAP_NS, rate),
         interrupted_ticks: ticks_in(INTERRUPTED_NS, rate),
         period_ns: config.period_ns,
         clock: config.clock,

@@ -49,6 +49,8 @@ pub struct RegionTable {
     /// Round-robin eviction counter, used when all candidate slots of a call are taken.
     turn: u32,
     open: Open,
+    /// Time stamp counter at the exit of the last call, if that call polled; otherwise 0.
+    polled: u64,
     /// Pseudo call in which the thread waits between shares of parallel regions; `None` if the
     /// thread has not waited yet.
     idle: Option<Entry>,
@@ -82,6 +84,8 @@ struct Slot {
     on_stack: bool,
     /// Whether the path was unwound to the end of the stack.
     whole: bool,
+    /// Whether the call polls for progress.
+    polls: bool,
     /// Index of the outermost frame in a declared function; 0: no frame is in one.
     declared: u16,
     /// Call path of another thread that the path lies in.
@@ -104,6 +108,8 @@ struct Open {
     entered: u64,
     /// Whether a sample was taken inside the call.
     sampled: bool,
+    /// Ticks since the last poll, if the call polls and they are few; otherwise 0.
+    poll_gap: u64,
     /// CPU time and run-queue delay of the interval before the call. `None`: the interval was
     /// short, or is already recorded.
     before: Option<OffCpu>,
@@ -111,7 +117,8 @@ struct Open {
 
 impl Open {
     /// No call is open.
-    const NONE: Self = Self { slot: 0, return_slot: 0, entered: 0, sampled: false, before: None };
+    const NONE: Self =
+        Self { slot: 0, return_slot: 0, entered: 0, sampled: false, poll_gap: 0, before: None };
 }
 
 /// Entry of a wrapped call, as its wrapper describes it.
@@ -260,11 +267,13 @@ fn enter_as(observed: &Observed, state: &mut State, entry: &Entry, measured: Mea
     let since_last = stamp(entry.ticks).saturating_sub(state.stream.last_stamp());
     let before =
         (since_last > observed.part_stamps).then(|| state.off_cpu.read(observed.descriptors()));
+    let poll_gap = poll_gap(observed, &state.regions, slot, entry.ticks);
     let open = &mut state.regions.open;
     open.slot = slot as u16;
     open.return_slot = entry.return_slot;
     open.entered = entry.ticks;
     open.sampled = false;
+    open.poll_gap = poll_gap;
     open.before = before;
     let thread = &state.area().thread;
     thread.open_stamp.store(stamp(entry.ticks), Ordering::Relaxed);
@@ -275,6 +284,14 @@ fn enter_as(observed: &Observed, state: &mut State, entry: &Entry, measured: Mea
         counters::before_call(observed, state, now);
     }
     true
+}
+
+/// Returns the ticks between the last poll and a call through `slot` that is entered at `ticks`. 0
+/// unless the call polls, no other wrapped call lies between, and the time is too short for work.
+#[inline(always)]
+fn poll_gap(observed: &Observed, regions: &RegionTable, slot: usize, ticks: u64) -> u64 {
+    let gap = ticks.saturating_sub(regions.polled);
+    if regions.slots[slot].polls && gap <= observed.poll_gap_ticks { gap } else { 0 }
 }
 
 /// Returns the slot of the open call with its return address at `return_slot`, and the call's
@@ -331,6 +348,8 @@ pub fn exit(
     let open = &state.regions.open;
     let slot = usize::from(open.slot);
     let duration = ticks.saturating_sub(open.entered);
+    let polls = state.regions.slots[slot].polls;
+    state.regions.polled = if polls { ticks } else { 0 };
     let times = &mut state.call_times;
     match kind {
         CallKind::Mpi => times.mpi = times.mpi.wrapping_add(duration),
@@ -347,7 +366,9 @@ pub fn exit(
     if alone || duration >= observed.period_ticks {
         state.with_room(|state| record_exit(observed, state, ticks, bytes, scope));
     } else {
-        count(state, slot, duration, bytes);
+        // A poll moves no bytes: its counter holds the time since the poll before.
+        let amount = if polls { state.regions.open.poll_gap } else { bytes };
+        count(state, slot, duration, amount);
     }
 }
 
@@ -564,10 +585,10 @@ fn flush_slot(state: &mut State, slot: usize) {
 }
 
 #[inline]
-fn count(state: &mut State, slot: usize, duration: u64, bytes: u64) {
+fn count(state: &mut State, slot: usize, duration: u64, amount: u64) {
     let counters = &state.area().slots[slot];
     add_owned(&counters.sum, duration);
-    add_owned(&counters.bytes, bytes);
+    add_owned(&counters.bytes, amount);
     add_owned(&counters.count, 1);
     let regions = &mut state.regions;
     if !regions.slots[slot].dirty {

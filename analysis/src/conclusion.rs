@@ -80,7 +80,12 @@ impl Conclusion {
         let mut context_classes = context_classes(&totals.tree.contexts, &agreed.rules);
         polls::mark(&totals.tree.contexts, &mut context_classes, !agreed.by_samples, |id| {
             let node = &totals.nodes[id];
-            (u64::try_from(node.exclusive.sum).unwrap_or(u64::MAX), node.calls)
+            polls::Own {
+                time_ns: u64::try_from(node.exclusive.sum).unwrap_or(u64::MAX),
+                run_delay_ns: node.run_delay_ns,
+                poll_gap_ns: node.poll_gap_ns,
+                calls: node.calls,
+            }
         });
         let owners = Owners::new(&totals.tree.contexts, &context_classes);
         let imbalances =

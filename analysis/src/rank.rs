@@ -65,11 +65,9 @@ impl<'a> Rank<'a> {
     pub fn new(input: &'a RankInput, agreed: &Agreed) -> Self {
         let profile = &input.profile;
         let mut context_classes = context_classes(&profile.tree, &agreed.rules);
-        let mut own = vec![(0, 0); profile.tree.nodes.len()];
+        let mut own = vec![polls::Own::default(); profile.tree.nodes.len()];
         for (node, value) in profile.phases.iter().flat_map(|phase| &phase.values) {
-            let (time_ns, calls) = &mut own[*node as usize];
-            *time_ns += value.exclusive_ns;
-            *calls += value.calls;
+            own[*node as usize].add(value);
         }
         polls::mark(&profile.tree, &mut context_classes, !agreed.by_samples, |id| own[id]);
         let mut useful_fraction = waits_for_work(profile);

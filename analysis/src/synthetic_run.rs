@@ -246,6 +246,7 @@ impl Subject {
                     bytes: if is_call { doing.bytes } else { 0 },
                     long_ns: if is_long { doing.wall_ns } else { 0 },
                     samples: 1,
+                    poll_gap_ns: 0,
                 });
                 *interval.entry(node).or_default() += doing.wall_ns - doing.run_delay_ns;
             }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_calls::MAX_POLL_GAP_NS;
 use plimsoll_collector::profile::LONG_CALL_NS;
 
 use crate::losses::MinLoss;
@@ -298,6 +299,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("long_call_ns", LONG_CALL_NS as f64),
         ("long_calls_fraction", LONG_CALLS_FRACTION),
         ("min_transfer_fraction", MIN_TRANSFER_FRACTION),
+        ("max_poll_gap_ns", MAX_POLL_GAP_NS as f64),
         ("min_frequent_calls", MIN_FREQUENT_CALLS as f64),
         ("min_large_bytes", MIN_LARGE_BYTES as f64),
         ("min_further_symptom_fraction", MIN_FURTHER_SYMPTOM_FRACTION),

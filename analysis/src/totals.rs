@@ -40,6 +40,8 @@ pub struct NodeTotals {
     pub exclusive: Accumulator,
     /// Time of waiting for a core in the context itself, in nanoseconds, summed over ranks.
     pub run_delay_ns: u64,
+    /// Time of the context itself between polls, in nanoseconds, summed over ranks.
+    pub poll_gap_ns: u64,
     /// Number of calls, summed over ranks.
     pub calls: u64,
     /// Derived label that all ranks with time in it agree on ([`agreed`]).
@@ -223,6 +225,7 @@ impl Totals {
                 times.exclusive.accumulate(of_one(exclusive_ns[index]));
             }
             totals.run_delay_ns += value.run_delay_ns;
+            totals.poll_gap_ns += value.poll_gap_ns;
             totals.calls += value.calls;
             totals.derived = agreed(totals.derived, labels[index]);
         }
@@ -238,6 +241,7 @@ impl Totals {
             ours.inclusive.combine(&totals.inclusive);
             ours.exclusive.combine(&totals.exclusive);
             ours.run_delay_ns += totals.run_delay_ns;
+            ours.poll_gap_ns += totals.poll_gap_ns;
             ours.calls += totals.calls;
             ours.derived = agreed(ours.derived, totals.derived);
             if let Some(times) = &totals.of_thread {

@@ -50,6 +50,13 @@ impl Account {
         }
     }
 
+    /// Notes that `stamps` of the time charged by [`Self::work`] lie between polls.
+    pub(crate) fn poll_gap(&mut self, node: RawId, stamps: u64) {
+        if stamps > 0 {
+            self.values.entry(node).add(&Value { poll_gap: stamps, ..Value::default() });
+        }
+    }
+
     /// Charges time outside wrapped calls that no sample covers.
     pub(crate) fn charge_unsampled(&mut self, between: Between, stamps: u64) {
         if stamps > 0 {

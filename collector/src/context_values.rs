@@ -13,6 +13,8 @@ pub(crate) struct Value {
     pub(crate) work: u64,
     /// Part of it spent runnable without a core.
     pub(crate) run_delay: u64,
+    /// Part of `work` between polls of polling loops.
+    pub(crate) poll_gap: u64,
     /// Calls.
     pub(crate) calls: u64,
     /// Bytes moved.
@@ -24,11 +26,21 @@ pub(crate) struct Value {
 }
 
 impl Value {
+    /// Returns the time between polls of polling loops: the same part of all time on a core as of
+    /// the part of it that samples put here. All waiting for a core lies in that part.
+    pub(crate) fn poll_gap_of_time(&self) -> u64 {
+        let [time, work] = [self.time, self.work].map(|it| it.saturating_sub(self.run_delay));
+        let part = u128::from(self.poll_gap) * u128::from(time);
+        let of_time = part.checked_div(u128::from(work)).unwrap_or_default();
+        u64::try_from(of_time).map_or(time, |of_time| of_time.min(time))
+    }
+
     /// Adds another measurement of the same context.
     pub(crate) fn add(&mut self, other: &Self) {
         self.time = self.time.saturating_add(other.time);
         self.work = self.work.saturating_add(other.work);
         self.run_delay = self.run_delay.saturating_add(other.run_delay);
+        self.poll_gap = self.poll_gap.saturating_add(other.poll_gap);
         self.calls = self.calls.saturating_add(other.calls);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.long = self.long.saturating_add(other.long);

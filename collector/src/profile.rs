@@ -156,6 +156,10 @@ pub struct NodeValue {
     pub long_ns: u64,
     /// Number of samples.
     pub samples: u64,
+    /// Part of `exclusive_ns` between polls that follow each other at once: a rank that waits in a
+    /// polling loop spends it so.
+    #[serde(default)]
+    pub poll_gap_ns: u64,
 }
 
 /// Messages between this process's rank and another one, in calls of one context.
@@ -268,6 +272,7 @@ impl NodeValue {
         self.bytes += other.bytes;
         self.long_ns += other.long_ns;
         self.samples += other.samples;
+        self.poll_gap_ns += other.poll_gap_ns;
     }
 }
 

@@ -11,10 +11,10 @@
 mod intervals;
 mod unstamped;
 
-use plimsoll_calls::CallId;
 use plimsoll_calls::requests::may_complete;
+use plimsoll_calls::{CallClass, CallId, class};
 use plimsoll_wire::lengths::LengthOf;
-use plimsoll_wire::record::{Delta, OffCpu, Record, Stamp, tick_stamp};
+use plimsoll_wire::record::{Delta, OffCpu, Record, STAMP_SHIFT, Stamp, tick_stamp};
 use plimsoll_wire::segment::MAX_SLOTS;
 
 use crate::event_counts::Uncharged;
@@ -160,7 +160,9 @@ impl Replay {
                 }
                 *self.slots.get_mut(slot as usize).ok_or(CorruptStream)? = Some(path);
             }
-            Record::Tally { slot, count, sum, bytes, .. } => self.tally(slot, count, sum, bytes)?,
+            Record::Tally { slot, count, sum, bytes, .. } => {
+                self.tally(slot, count, sum, bytes, target)?;
+            }
             Record::Partner { slot, messages } => {
                 self.hold(Unstamped::Partner(self.context(slot)?, messages), target);
             }
@@ -241,11 +243,20 @@ impl Replay {
     }
 
     /// Calls through a slot that lie in the interval that is open.
-    fn tally(&mut self, slot: u32, count: u64, sum: u64, bytes: u64) -> Result<(), CorruptStream> {
+    fn tally(
+        &mut self,
+        slot: u32,
+        count: u64,
+        sum: u64,
+        bytes: u64,
+        target: &ReplayTarget<'_>,
+    ) -> Result<(), CorruptStream> {
         let path = self.slots.get(slot as usize).copied().flatten().ok_or(CorruptStream)?;
         // The time of a call that the tree cannot hold stays with the context that it holds.
         let count = if path.clipped == 0 { count } else { 0 };
-        self.tallied.push(Tallied { node: path.node, sum, count, bytes });
+        let polls = call(path.node, target).and_then(class) == Some(CallClass::Polling);
+        let (bytes, poll_gaps) = if polls { (0, bytes >> STAMP_SHIFT) } else { (bytes, 0) };
+        self.tallied.push(Tallied { node: path.node, sum, count, bytes, poll_gaps });
         Ok(())
     }
 
@@ -356,10 +367,13 @@ impl Replay {
                     if let Some(node) = nearer {
                         let (first, second) = span.halves();
                         target.work(node, earlier, waited, first);
+                        target.account.poll_gap(node, parts.poll_gaps / 2);
                         span = second;
                     }
                     let later = parts.work - earlier - started;
                     target.work(place.node, later, delay - waited, span);
+                    let poll_gaps = parts.poll_gaps - nearer.map_or(0, |_| parts.poll_gaps / 2);
+                    target.account.poll_gap(place.node, poll_gaps.min(later));
                     if let (true, Some(series)) = (delay > 0, target.series.as_deref_mut()) {
                         series.wait(delay - waited, waited);
                     }
@@ -495,6 +509,11 @@ fn resynchronises(record: &Record<'_>) -> bool {
 
 /// Returns whether a context is a call that may complete nonblocking ones.
 fn completes(node: RawId, target: &ReplayTarget<'_>) -> bool {
-    let address = target.tables.address(target.tree.address(node));
-    address.is_some_and(|(value, ..)| CallId::try_from(value).is_ok_and(may_complete))
+    call(node, target).is_some_and(may_complete)
+}
+
+/// Returns the wrapped call that a context is; `None` if the context is no wrapped call.
+fn call(node: RawId, target: &ReplayTarget<'_>) -> Option<CallId> {
+    let (value, ..) = target.tables.address(target.tree.address(node))?;
+    CallId::try_from(value).ok()
 }

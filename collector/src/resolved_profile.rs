@@ -218,6 +218,7 @@ impl Values {
                 bytes: value.bytes,
                 long_ns: partition.rate.ns(value.long),
                 samples: value.samples,
+                poll_gap_ns: partition.rate.ns(value.poll_gap_of_time()).min(exclusive_ns),
             };
             (*node, value)
         };

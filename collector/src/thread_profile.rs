@@ -102,6 +102,7 @@ fn by_element(one: &NodeValue, other: &NodeValue, choose: fn(u64, u64) -> u64) -
         bytes: choose(one.bytes, other.bytes),
         long_ns: choose(one.long_ns, other.long_ns),
         samples: choose(one.samples, other.samples),
+        poll_gap_ns: choose(one.poll_gap_ns, other.poll_gap_ns),
     }
 }
 

@@ -81,5 +81,6 @@ fn value(process: u32, number: u32, node: NodeId) -> NodeValue {
         bytes: 0,
         long_ns: 0,
         samples: exclusive_ns / 4_000_000,
+        poll_gap_ns: 0,
     }
 }

@@ -42,6 +42,10 @@ pub const FIRST_CODE_ADDRESS: u64 = 4096;
 /// that the call waits for a partner and not for a file.
 pub const STREAM: u16 = 0x800;
 
+/// Maximum time between two polls of a polling loop, in nanoseconds. A longer time between them may
+/// be work.
+pub const MAX_POLL_GAP_NS: u64 = 5_000;
+
 /// Purpose of a call, from which the analysis derives the label of its contexts (PPoPP20, 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallClass {

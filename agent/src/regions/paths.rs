@@ -17,7 +17,7 @@ use crate::observed_process::Observed;
 use crate::stack_memory::StackMemory;
 use crate::thread_state::{State, add_owned};
 use crate::unwind::{Frame, Frames, Start, Unwinding, WalkEnd};
-use plimsoll_calls::{CallId, STREAM};
+use plimsoll_calls::{CallClass, CallId, STREAM, class};
 use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::segment::MAX_SLOTS;
@@ -365,6 +365,7 @@ pub(super) fn store_path(state: &mut State, stored: StoredCall, whole: bool) -> 
     let path_key = ids.fold(state.graft, |key, id| key.then(u64::from(id)));
     let declared = outermost(path);
     let slot = &mut state.regions.slots[at];
+    slot.polls = class(call & !STREAM) == Some(CallClass::Polling);
     slot.declared = if call == DECLARED { 0 } else { declared };
     slot.path = state.regions.paths.keep(slot.path, path);
     (slot.call, slot.call_id, slot.announced) = (call, call_id, false);

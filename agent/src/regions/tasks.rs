@@ -173,7 +173,7 @@ pub unsafe fn end_task(observed: &Observed, state: &mut State, task: &OpenTask, 
     }
     let call = at.call;
     let entered = ticks.saturating_sub(task.preparation);
-    state.regions.open = Open { slot, return_slot, entered, sampled: false, before: None };
+    state.regions.open = Open { slot, return_slot, entered, ..Open::NONE };
     let thread = &state.area().thread;
     thread.open_stamp.store(stamp(entered), Ordering::Relaxed);
     store_owned(&thread.open_call, u32::from(call));

@@ -274,7 +274,9 @@ pub enum Record<'a> {
         count: u64,
         /// Sum of their durations, in stamps.
         sum: u64,
-        /// Bytes sent, received, read or written, where the arguments give them.
+        /// Bytes sent, received, read or written, where the arguments give them. Calls that poll
+        /// move none. For these calls: the sum of short times from one poll to the next without
+        /// another wrapped call between, in ticks of the time stamp counter.
         bytes: u64,
     },
     /// Messages between the thread's rank and a partner in calls through a slot, since the previous

@@ -316,7 +316,8 @@ pub struct SlotCounters {
     pub count: AtomicU64,
     /// Sum of durations, in time stamp counter ticks.
     pub sum: AtomicU64,
-    /// Bytes moved.
+    /// Bytes moved. Polls move none: the sum of short times between them, in ticks
+    /// ([`crate::record::Record::Tally`]).
     pub bytes: AtomicU64,
 }
 

@@ -7,38 +7,74 @@
 //! Functions called by the loop are work: they handle messages that have arrived. A thin function
 //! that only polls, as in layers over MPI, belongs to the loop.
 //!
+//! The time between two polls is measured where no other wrapped call lies between
+//! ([`NodeValue::poll_gap_ns`]). Code of a function that polls waits if it spends 70 % of its time
+//! there, as a context has the label that 70 % of its time has (PPoPP20, 5.2): also a loop in each
+//! turn of the polling loop, or a function with loops that are not known. For all other polling
+//! loops, the mean time between the calls decides.
+//!
 //! Without measured calls, samples see few of them. The number of polls is then estimated from the
 //! time in them: each takes a good part of a microsecond.
 
-use plimsoll_calls::{self as calls, CallClass};
-use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId};
+use plimsoll_calls::{self as calls, CallClass, MAX_POLL_GAP_NS};
+use plimsoll_collector::profile::{ContextTree, FrameKind, NodeId, NodeValue};
 
-use super::ContextClass;
+use super::{ContextClass, DERIVED_PERCENT};
 use crate::frame_classes::is_system;
 use crate::label::Label;
 
-/// Maximum mean time between two calls in a loop that only polls, in nanoseconds.
-const MAX_POLL_GAP_NS: u64 = 5_000;
 /// Maximum mean sleep between two calls, in nanoseconds: a rank that sleeps longer does not sleep
 /// for the sake of polling.
 const MAX_SLEEP_NS: u64 = 2_000_000;
 /// Maximum time between calls that are not counted, as a multiple of the time in them.
 const MAX_UNCOUNTED_RATIO: u64 = 4;
 
-/// Marks the time between the polls of polling loops as waiting. `own` returns the exclusive time
-/// in nanoseconds and the calls of a context. `counted` is whether these are all calls, rather than
-/// only those seen by samples.
+/// Exclusive values of one context.
+#[derive(Clone, Copy, Default)]
+pub struct Own {
+    /// Wall time, in nanoseconds.
+    pub time_ns: u64,
+    /// Part of the time in which the thread waited for a core.
+    pub run_delay_ns: u64,
+    /// Part of the time between polls: [`NodeValue::poll_gap_ns`].
+    pub poll_gap_ns: u64,
+    /// Number of calls.
+    pub calls: u64,
+}
+
+impl Own {
+    /// Adds the values of a phase.
+    pub fn add(&mut self, value: &NodeValue) {
+        self.time_ns += value.exclusive_ns;
+        self.run_delay_ns += value.run_delay_ns;
+        self.poll_gap_ns += value.poll_gap_ns;
+        self.calls += value.calls;
+    }
+
+    fn is_poll_gap(self) -> bool {
+        // A rank that loses its core between two polls does not work meanwhile.
+        let net_ns = self.time_ns.saturating_sub(self.run_delay_ns);
+        let percent = |ns: u64, percent: u64| u128::from(ns) * u128::from(percent);
+        let is_most = percent(self.poll_gap_ns, 100) >= percent(net_ns, DERIVED_PERCENT);
+        self.poll_gap_ns > 0 && is_most
+    }
+}
+
+/// Marks the time between the polls of polling loops as waiting. `own` returns the exclusive values
+/// of a context. `counted` is whether its calls are all calls, rather than only those seen by
+/// samples.
 pub fn mark(
     tree: &ContextTree,
     context_classes: &mut [ContextClass],
     counted: bool,
-    own: impl Fn(usize) -> (u64, u64),
+    own: impl Fn(usize) -> Own,
 ) {
     let inside = inside(tree, context_classes, &own);
     let is_thin = |id: usize| inside[id].loops == 0 && inside[id].between.is_waiting(counted);
     // The loop that each context is a part of, or a helper of.
     let mut loops: Vec<Option<NodeId>> = Vec::with_capacity(tree.nodes.len());
     let mut found: Vec<Between> = vec![Between::default(); tree.nodes.len()];
+    let polls = of_polling_functions(tree, &inside);
     for (id, node) in tree.nodes.iter().enumerate() {
         let frame = &tree.frames[node.frame as usize];
         let outer = node.parent.and_then(|parent| loops[parent as usize]);
@@ -59,11 +95,12 @@ pub fn mark(
             found[outer as usize].add_calls(&inside[id].between);
         }
         if let Some(of) = loops[id] {
-            found[of as usize].add_own(class, own(id).0);
+            found[of as usize].add_own(class, own(id).time_ns);
         }
     }
     for (id, of) in loops.iter().enumerate() {
-        if of.is_some_and(|of| found[of as usize].is_waiting(counted)) {
+        let is_measured = || polls[id] && context_classes[id].is_work() && own(id).is_poll_gap();
+        if of.is_some_and(|of| found[of as usize].is_waiting(counted)) || is_measured() {
             let label = Label::Wait;
             context_classes[id] = ContextClass {
                 label,
@@ -73,6 +110,21 @@ pub fn mark(
             };
         }
     }
+}
+
+/// Returns whether each context is code of a function that polls, itself or in its callees.
+fn of_polling_functions(tree: &ContextTree, inside: &[Inside]) -> Vec<bool> {
+    let mut polls: Vec<bool> = Vec::with_capacity(tree.nodes.len());
+    for (id, node) in tree.nodes.iter().enumerate() {
+        let frame = &tree.frames[node.frame as usize];
+        let is_function = frame.kind == FrameKind::Function && !is_system(frame);
+        let of = match node.parent.filter(|_| !is_function) {
+            Some(parent) => polls[parent as usize],
+            None => inside[id].between.looks,
+        };
+        polls.push(of);
+    }
+    polls
 }
 
 /// Values of a context, callees included.
@@ -85,12 +137,12 @@ struct Inside {
 fn inside(
     tree: &ContextTree,
     context_classes: &[ContextClass],
-    own: impl Fn(usize) -> (u64, u64),
+    own: impl Fn(usize) -> Own,
 ) -> Vec<Inside> {
     let mut inside = vec![Inside::default(); tree.nodes.len()];
     for (id, node) in tree.nodes.iter().enumerate().rev() {
         let frame = &tree.frames[node.frame as usize];
-        let (time_ns, calls) = own(id);
+        let Own { time_ns, calls, .. } = own(id);
         let outermost = node.parent.is_none_or(|parent| !context_classes[parent as usize].in_mpi);
         let it = &mut inside[id];
         if context_classes[id].in_mpi {
@@ -171,9 +223,9 @@ mod tests {
             .collect();
         let mut context_classes = context_classes(&contexts.tree, &Rules::default());
         let values = |id: usize| match own.iter().find(|(node, ..)| *node == id) {
-            Some((_, time_ns, calls)) => (*time_ns, *calls),
-            None if id == looking => (loop_ns, 0),
-            None => (0, 0),
+            Some((_, time_ns, calls)) => Own { time_ns: *time_ns, calls: *calls, ..Own::default() },
+            None if id == looking => Own { time_ns: loop_ns, ..Own::default() },
+            None => Own::default(),
         };
         mark(&contexts.tree, &mut context_classes, counted, values);
         let handles = contexts
@@ -220,5 +272,60 @@ mod tests {
         assert!(works_where(false, &[("MPI_Test/opal_progress", 10 * MS, 2)], 41 * MS));
         assert!(!works_where(false, &[("layer_Test/MPI_Test/opal_progress", 10 * MS, 0)], 20 * MS));
         assert!(works_where(false, &[("MPI_Send/opal_progress", 10 * MS, 2)], MS));
+    }
+
+    /// Returns the contexts that work; `own` are contexts with time, time between polls and calls.
+    fn working<'p>(own: &[(&'p str, u64, u64, u64)]) -> Vec<&'p str> {
+        let mut contexts = Contexts::default();
+        let ids: Vec<usize> = own.iter().map(|(path, ..)| contexts.node(path) as usize).collect();
+        let mut context_classes = context_classes(&contexts.tree, &Rules::default());
+        let values = |id: usize| match ids.iter().position(|node| *node == id) {
+            Some(at) => {
+                let (_, time_ns, poll_gap_ns, calls) = own[at];
+                Own { time_ns, poll_gap_ns, calls, ..Own::default() }
+            }
+            None => Own::default(),
+        };
+        mark(&contexts.tree, &mut context_classes, true, values);
+        let works =
+            |(path, id): (&&'p str, &usize)| context_classes[*id].is_work().then_some(*path);
+        own.iter().map(|(path, ..)| path).zip(&ids).filter_map(works).collect()
+    }
+
+    #[test]
+    fn a_loop_in_each_turn_of_a_polling_loop_waits() {
+        let of_turns = [
+            ("main/loop", 451 * MS, 440 * MS, 0),
+            ("main/loop/MPI_Iprobe", 507 * MS, 0, 1_047_443),
+            ("main/loop/loop", 326 * MS, 320 * MS, 0),
+        ];
+        assert!(working(&of_turns).is_empty());
+    }
+
+    #[test]
+    fn a_loop_that_handles_what_a_polling_loop_has_found_works() {
+        // The rank waits so often that a mean over all polls would hide its work.
+        let of_messages = [
+            ("main/loop", 451 * MS, 440 * MS, 0),
+            ("main/loop/MPI_Iprobe", 507 * MS, 0, 1_047_443),
+            ("main/loop/loop", 326 * MS, 2 * MS, 0),
+        ];
+        assert_eq!(working(&of_messages), ["main/loop/loop"]);
+        // Between two polls lies more than they take.
+        let of_overlap = [
+            ("main/loop", 2 * MS, 0, 0),
+            ("main/loop/MPI_Test", MS, 0, 1000),
+            ("main/loop/loop", 90 * MS, 0, 0),
+        ];
+        assert_eq!(working(&of_overlap), ["main/loop/loop"]);
+    }
+
+    #[test]
+    fn a_function_waits_between_its_polls_also_if_its_loops_are_not_known() {
+        let polls = ("main/MPI_Iprobe", 507 * MS, 0, 1_047_443);
+        assert!(working(&[("main", 777 * MS, 760 * MS, 0), polls]).is_empty());
+        assert_eq!(working(&[("main", 777 * MS, 500 * MS, 0), polls]), ["main"]);
+        let below = [("main", 0, 0, 0), polls, ("main/handle", 300 * MS, 290 * MS, 0)];
+        assert!(working(&below).contains(&"main/handle"), "a function that does not poll");
     }
 }

@@ -15,11 +15,15 @@ pub(super) struct Tallied {
     pub(super) sum: u64,
     pub(super) count: u64,
     pub(super) bytes: u64,
+    /// Short times between polls, summed.
+    pub(super) poll_gaps: u64,
 }
 
 /// Parts of a closed interval.
 pub(super) struct Parts {
     pub(super) work: u64,
+    /// Part of the work that lies between polls of polling loops.
+    pub(super) poll_gaps: u64,
     pub(super) inside: u64,
     /// Where the work and the tallied calls lie, up to the entry of the wrapped call at the end.
     pub(super) before: Span,
@@ -51,14 +55,23 @@ impl Replay {
             }
             self.tallied.clear();
             let nothing = Span { begin: to, end: to };
-            return Parts { work: 0, inside: 0, before: nothing, call: nothing, counted: false };
+            return Parts {
+                work: 0,
+                poll_gaps: 0,
+                inside: 0,
+                before: nothing,
+                call: nothing,
+                counted: false,
+            };
         }
         let counted = window.holds(now);
         target.account.pass(to - from);
         let entry = now.saturating_sub(duration).clamp(from, to);
         let (before, call) = (Span { begin: from, end: entry }, Span { begin: entry, end: to });
-        let tallied = self.book_tallied(before, counted, target);
-        Parts { work: entry - from - tallied, inside: to - entry, before, call, counted }
+        let poll_gaps = self.tallied.iter().map(|tallied| tallied.poll_gaps);
+        let poll_gaps = poll_gaps.fold(0, u64::saturating_add);
+        let work = entry - from - self.book_tallied(before, counted, target);
+        Parts { work, poll_gaps: poll_gaps.min(work), inside: to - entry, before, call, counted }
     }
 
     /// Books the tallied calls, scaled down where they exceed the time they lie in (their sums are
@@ -96,7 +109,10 @@ impl Replay {
         let delay = target.rate.stamps(off_cpu.unwrap_or_default().run_delay_ns).min(stamps);
         match self.sampled {
             _ if self.gap => target.charge_unsampled((ROOT, ROOT), stamps, span),
-            Some(node) => target.work(node, stamps, delay, span),
+            Some(node) => {
+                target.work(node, stamps, delay, span);
+                target.account.poll_gap(node, parts.poll_gaps);
+            }
             None => {
                 // Nobody worked while waiting for a core: that part is not shared out.
                 target.work(target.tree.parent(between.0), delay, delay, span);

@@ -354,6 +354,7 @@ fn by_node(rate: Rate, values: &Values) -> Vec<(NodeId, NodeValue)> {
             bytes: value.bytes,
             long_ns: rate.ns(value.long),
             samples: value.samples,
+            poll_gap_ns: rate.ns(value.poll_gap_of_time()).min(exclusive_ns),
         };
         (*node, value)
     };

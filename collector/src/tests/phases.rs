@@ -184,6 +184,42 @@ fn tallied_calls_are_counted_and_scaled_to_what_they_lie_in() {
 }
 
 #[test]
+fn time_between_polls_is_that_of_the_samples_around_it() {
+    let mut subject = Subject::new(1 << 14);
+    let main = subject.code(0x1000);
+    let (waits, works) = ([main, subject.code(0x2000)], [main, subject.code(0x3000)]);
+    let poll = [waits[0], waits[1], subject.call("MPI_Iprobe")];
+    let mut w = subject.writer(0);
+    w.slot(0, &poll);
+    w.sample(BEGIN + 100, &works);
+    // The first half of the interval is work.
+    w.tally(0, 10, 20, 30 << STAMP_SHIFT);
+    w.sample(BEGIN + 200, &waits);
+    w.tally(0, 20, 40, 60 << STAMP_SHIFT);
+    w.sample(BEGIN + 300, &waits);
+    // A sample in a poll: no sample says where the time before it was spent.
+    w.tally(0, 20, 40, 58 << STAMP_SHIFT);
+    w.sample_as(BEGIN + 400, &poll, Some(1), None);
+    w.tally(0, 20, 40, 60 << STAMP_SHIFT);
+    w.sample_as(BEGIN + 500, &poll, Some(1), None);
+    // More than there is time for.
+    w.tally(0, 1, 40, 99 << STAMP_SHIFT);
+    w.sample(BEGIN + 600, &waits);
+    subject.end_at(BEGIN + 600);
+    let profile = collect(&subject);
+    let phase = &profile.phases[0];
+    let found = |path: &str| {
+        let value = value(&profile, phase, path);
+        [value.exclusive_ns / STAMP_NS, value.poll_gap_ns / STAMP_NS]
+    };
+    assert_eq!(found("app+0x1000>app+0x3000"), [140, 15]);
+    // 193 of 219 sampled stamps, and as much of the 59 stamps between two samples in polls.
+    assert_eq!(found("app+0x1000>app+0x2000"), [278, 244]);
+    let poll = value(&profile, phase, "app+0x1000>app+0x2000>MPI_Iprobe");
+    assert_eq!((poll.calls, poll.bytes, poll.poll_gap_ns), (71, 0, 0));
+}
+
+#[test]
 fn work_that_no_sample_vouches_for_is_shared_out_by_what_was_sampled() {
     let mut subject = Subject::new(1 << 14);
     let s = stacks(&mut subject);
