@@ -15,7 +15,7 @@ use crate::owners::{Owners, function_around};
 use crate::pairs::{Begin, MatrixAxis, Pairs, Work};
 use crate::ranks::RankSet;
 use crate::summary::{Lateness, LossKind, Pattern, WaitsFor};
-use crate::thresholds::{MIN_FOLLOWED_FRACTION, MIN_PATTERN_FRACTION};
+use crate::thresholds::{MIN_EXPLAINED_WAIT_FRACTION, MIN_FOLLOWED_FRACTION, MIN_PATTERN_FRACTION};
 use crate::totals::Totals;
 
 /// Ranks with at least this fraction of the waiting are named individually, all others together.
@@ -74,9 +74,16 @@ pub fn shown_paths(totals: &Totals, findings: &[Finding]) -> Vec<Vec<Vec<crate::
     findings.iter().map(paths).collect()
 }
 
-/// Returns the chain behind each loss, in the order of `findings`.
-/// `error_us` is the error of the clocks.
-pub fn chains(findings: &[Finding], pairs: &Pairs, axis: &MatrixAxis, error_us: f64) -> Vec<Chain> {
+/// Returns the chain behind each loss, in the order of `findings`. A chain is empty if messages
+/// explain too little of the time in the calls in which the loss shows: a rank that polls spends
+/// most of it in calls that complete no message. `error_us` is the error of the clocks.
+pub fn chains(
+    totals: &Totals,
+    findings: &[Finding],
+    pairs: &Pairs,
+    axis: &MatrixAxis,
+    error_us: f64,
+) -> Vec<Chain> {
     let all = pairs.waits();
     let error_ns = (error_us * 1e3).ceil() as i64 + MIN_ERROR_NS;
     let partners = LatePartners::new(pairs.ends().calls(error_ns));
@@ -84,6 +91,10 @@ pub fn chains(findings: &[Finding], pairs: &Pairs, axis: &MatrixAxis, error_us: 
         let waits = pairs.loss_waits(at).unwrap_or_default();
         let is_partners = finding.kind == LossKind::WaitForPartner;
         let whole_ns: f64 = waits.values().sum();
+        let are_unknown = pairs.unknown_of_loss_ns(at) > whole_ns;
+        if whole_ns < MIN_EXPLAINED_WAIT_FRACTION * shown_ns(totals, finding) {
+            return Chain { are_unknown, ..Chain::default() };
+        }
         let known_ns = pairs.ends().are_all().then_some(whole_ns);
         let origin = is_partners.then(|| {
             let single = beginning_of_steps(&partners.origins(at), known_ns, axis);
@@ -95,10 +106,22 @@ pub fn chains(findings: &[Finding], pairs: &Pairs, axis: &MatrixAxis, error_us: 
             origin: origin.flatten(),
             lateness,
             pattern: lateness.as_ref().and_then(pattern),
-            are_unknown: pairs.unknown_of_loss_ns(at) > whole_ns,
+            are_unknown,
         }
     };
     findings.iter().enumerate().map(chain).collect()
+}
+
+/// Returns the time of all ranks in the contexts in which a loss shows, in nanoseconds.
+fn shown_ns(totals: &Totals, finding: &Finding) -> f64 {
+    let shown: BTreeSet<NodeId> =
+        [finding.symptom].into_iter().chain(finding.also_in.iter().copied()).collect();
+    // A loop that polls may be shown beside its polls.
+    let is_outermost = |node: &&NodeId| {
+        totals.tree.contexts.outwards(**node).skip(1).all(|outer| !shown.contains(&outer))
+    };
+    let ns = |node: &NodeId| totals.nodes[*node as usize].inclusive.sum as f64;
+    shown.iter().filter(is_outermost).map(ns).sum()
 }
 
 /// Returns the fractions of the waiting by reason. `whole_ns`: the waiting including calls without

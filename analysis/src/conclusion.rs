@@ -171,7 +171,7 @@ impl Conclusion {
     pub fn follow_pairs(&mut self, pairs: Pairs) -> Vec<Begin> {
         let clocks = self.totals.clocks.conclude(&self.reference, self.totals.job.kept_period_ns);
         let error_us = clocks.residual_us.unwrap_or(0.0);
-        self.chains = chains::chains(&self.findings, &pairs, &self.axis, error_us);
+        self.chains = chains::chains(&self.totals, &self.findings, &pairs, &self.axis, error_us);
         self.pairs = Some(pairs);
         chains::begins(&self.findings, &self.chains)
     }

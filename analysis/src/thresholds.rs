@@ -180,6 +180,9 @@ pub const MIN_PATTERN_FRACTION: f64 = 0.5;
 /// Maximum time between the begins of a partner's receive and send, as a fraction of the wait for
 /// them, for both to have begun together: the partner is then a late sender.
 pub const MAX_SIMULTANEOUS_FRACTION: f64 = 0.05;
+/// Minimum time in calls that complete messages with known partners, as a fraction of all time in
+/// the calls in which a loss shows, for these partners to be the ones that ranks wait for.
+pub const MIN_EXPLAINED_WAIT_FRACTION: f64 = 0.5;
 /// Minimum fraction of a loss's waiting for partners that must be followed to its origin wait by
 /// wait; otherwise the origin is derived from the sums over the run.
 pub const MIN_FOLLOWED_FRACTION: f64 = 0.5;
@@ -329,6 +332,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("max_simultaneous_fraction", MAX_SIMULTANEOUS_FRACTION),
         ("min_moving_wait_fraction", MIN_MOVING_WAIT_FRACTION),
         ("min_moving_work_fraction", MIN_MOVING_WORK_FRACTION),
+        ("min_explained_wait_fraction", MIN_EXPLAINED_WAIT_FRACTION),
         ("min_followed_fraction", MIN_FOLLOWED_FRACTION),
         ("min_slow_factor", MIN_SLOW_FACTOR),
         ("max_factor_deviation", MAX_FACTOR_DEVIATION),

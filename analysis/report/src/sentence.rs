@@ -181,12 +181,12 @@ pub fn held_by(loss: &Loss) -> Option<String> {
     (!named.is_empty()).then(|| named.join(", "))
 }
 
-/// Returns why ranks wait for their partners: `late sender 92 %, unknown 5 %`; `None` if no partner
+/// Returns why ranks wait for their partners: `late sender 92 %, unknown 5 %`; `None` if no reason
 /// is known.
 fn reasons(loss: &Loss) -> Option<String> {
     /// Reasons with a smaller fraction are left out.
     const LEAST: f64 = 0.01;
-    let lateness = loss.lateness.as_ref()?;
+    let lateness = loss.lateness.as_ref().filter(|it| it.unknown < 1.0 - LEAST)?;
     let named = [
         ("late sender", lateness.late_sender),
         ("late receiver", lateness.late_receiver),

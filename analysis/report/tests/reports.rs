@@ -9,7 +9,8 @@ use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
 use plimsoll_summary::phrase::count;
 use plimsoll_summary::printable::is_plain;
 use plimsoll_summary::{
-    Bicluster, Cause, Estimate, LossKind, RankGroup, Summary, Symptom, WaitsFor, WorkDifferenceKind,
+    Bicluster, Cause, Estimate, Lateness, LossKind, RankGroup, Summary, Symptom, WaitsFor,
+    WorkDifferenceKind,
 };
 
 const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
@@ -148,6 +149,16 @@ fn partners_with_a_tiny_share_of_the_waiting_are_not_named() {
     let text = text(&summary);
     assert!(text.contains("wait for rank 12 (99 %)"), "{text}");
     assert!(!text.contains("(0.8 %)"), "{text}");
+}
+
+#[test]
+fn partners_without_a_known_reason_are_named_alone() {
+    let mut summary = summaries::imbalance();
+    let partner = WaitsFor { ranks: "12".into(), share: 1.0, seconds: 1.0 };
+    summary.losses[0].waits_for = vec![partner];
+    summary.losses[0].lateness = Some(Lateness { unknown: 1.0, ..Lateness::default() });
+    let text = text(&summary);
+    assert!(text.contains("wait for rank 12 (100 %)\n"), "{text}");
 }
 
 #[test]

@@ -204,6 +204,19 @@ fn without_exemplary_messages_late_partners_are_unknown() {
     assert_eq!((loss.lateness.unwrap().unknown, loss.pattern), (1.0, None));
 }
 
+/// As ranks that poll: nearly all of their calls complete no message.
+#[test]
+fn partners_are_not_known_where_messages_explain_little_of_the_waiting() {
+    let mut inputs = pipeline();
+    for value in inputs.iter_mut().flat_map(|input| &mut input.profile.partners) {
+        value.waited_ns /= 3;
+    }
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::WaitForPartner).unwrap();
+    assert_eq!((&loss.waits_for[..], &loss.lateness, &loss.origin), (&[][..], &None, &None));
+    assert_eq!(summary.thresholds["min_explained_wait_fraction"], 0.5);
+}
+
 /// Producers (even ranks) work, each in a function of its own, and send to the next rank, which
 /// waits for `produce_ms` and consumes for `consume_ms`, ten times.
 fn in_pairs(pairs: u32, produce_ms: fn(u32) -> u64, consume_ms: u64) -> Vec<RankInput> {
