@@ -76,9 +76,12 @@ pub const MAX_CONFINED_FRACTION: f64 = 1.0 / 3.0;
 /// Maximum length of the part of the run that holds nearly all of a loss, as a fraction of the run,
 /// if the loss is confined to that part.
 pub const MAX_SPAN_FRACTION: f64 = 0.8;
-/// Minimum loss in the last third of its time, as a multiple of the loss in the first third, if the
-/// loss grows; losses due to uneven work are compared per useful time.
+/// Minimum loss at the end of its time, as a multiple of the loss at the begin, both on a line
+/// fitted to the loss, if the loss grows; losses due to uneven work are compared per useful time.
 pub const MIN_GROWTH_FACTOR: f64 = 2.0;
+/// Minimum slope of that line, as a multiple of its standard error: about one in a hundred steady
+/// losses has a larger one by chance.
+pub const MIN_GROWTH_ERRORS: f64 = 3.0;
 /// Minimum loss in each third of its time, as a fraction of the largest, if the loss is steady;
 /// compared as above.
 pub const MIN_STEADY_FRACTION: f64 = 0.5;
@@ -298,6 +301,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("max_confined_fraction", MAX_CONFINED_FRACTION),
         ("max_span_fraction", MAX_SPAN_FRACTION),
         ("min_growth_factor", MIN_GROWTH_FACTOR),
+        ("min_growth_errors", MIN_GROWTH_ERRORS),
         ("min_steady_fraction", MIN_STEADY_FRACTION),
         ("long_call_ns", LONG_CALL_NS as f64),
         ("long_calls_fraction", LONG_CALLS_FRACTION),

@@ -3,12 +3,14 @@
 use plimsoll_summary::{When, WhenKind};
 
 use crate::thresholds::{
-    CONFINED_SHARE, MAX_CONFINED_FRACTION, MAX_SPAN_FRACTION, MIN_GROWTH_FACTOR,
+    CONFINED_SHARE, MAX_CONFINED_FRACTION, MAX_SPAN_FRACTION, MIN_GROWTH_ERRORS, MIN_GROWTH_FACTOR,
     MIN_STEADY_FRACTION,
 };
 
 /// Minimum number of windows in a run.
 const MIN_WINDOWS: usize = 9;
+/// Number of parts of a loss's time that a line is fitted to.
+const FITTED_PARTS: usize = 9;
 /// Fraction of a loss that is ignored at either end of its time.
 const TRIMMED_FRACTION: f64 = 0.01;
 
@@ -57,7 +59,7 @@ pub fn when(
     let last = rate(end - third, end);
     let least = first.min(middle).min(last);
     let most = first.max(middle).max(last);
-    if last >= MIN_GROWTH_FACTOR * first && first <= middle && middle <= last {
+    if grows(&lost[begin..end], &reference[begin..end]) {
         Some(range(WhenKind::Growing, begin, end))
     } else if (end - begin) as f64 <= MAX_SPAN_FRACTION * lost.len() as f64 {
         Some(range(WhenKind::Confined, begin, end))
@@ -66,6 +68,37 @@ pub fn when(
     } else {
         None
     }
+}
+
+/// Returns whether a loss grows in relation to `reference`: a line fitted to the loss by time rises
+/// by more than its error, and its end lies far above its begin. The first and the last third alone
+/// differ little where growing steps fill more and more time each.
+fn grows(lost: &[f64], reference: &[f64]) -> bool {
+    let parts = FITTED_PARTS.min(lost.len());
+    let of_part = |values: &[f64], part: usize| -> f64 {
+        values[part * lost.len() / parts..(part + 1) * lost.len() / parts].iter().sum()
+    };
+    // Time of the middle of each part, reference and loss. The loss per reference is as exact as
+    // the reference is large.
+    let points: Vec<(f64, f64, f64)> = (0..parts)
+        .map(|part| (part as f64 + 0.5, of_part(reference, part), of_part(lost, part)))
+        .collect();
+    if parts < 3 || points.iter().any(|(_, weight, _)| *weight <= 0.0) {
+        return false;
+    }
+    let weight: f64 = points.iter().map(|(_, weight, _)| weight).sum();
+    let mean_time = points.iter().map(|(time, weight, _)| time * weight).sum::<f64>() / weight;
+    let mean = points.iter().map(|(.., lost)| lost).sum::<f64>() / weight;
+    let spread: f64 = points.iter().map(|(t, weight, _)| weight * (t - mean_time).powi(2)).sum();
+    let slope =
+        points.iter().map(|(time, _, lost)| (time - mean_time) * lost).sum::<f64>() / spread;
+    let line = |time: f64| mean + slope * (time - mean_time);
+    let residual =
+        |(time, weight, lost): &(f64, f64, f64)| (lost - weight * line(*time)).powi(2) / weight;
+    let variance = points.iter().map(residual).sum::<f64>() / (parts - 2) as f64;
+    let error = (variance / spread).sqrt();
+    slope > MIN_GROWTH_ERRORS * error
+        && line(parts as f64) >= MIN_GROWTH_FACTOR * line(0.0).max(0.0)
 }
 
 /// Returns the shortest range of windows that holds `share` seconds; of several, the first.
@@ -136,6 +169,23 @@ mod tests {
         }
         let when = when((&lost, &useful), &[true; 100], 0.024, 2.38);
         assert_eq!(when.map(|it| it.kind), Some(WhenKind::Growing));
+    }
+
+    #[test]
+    fn a_loss_that_grows_evenly_grows_in_spite_of_noise() {
+        // From 0 to 4 times the step, by samples that see a part of each window.
+        let noise = |at: usize| 1.0 + 0.4 * ((at * 7919 % 13) as f64 / 6.0 - 1.0);
+        let useful: Vec<f64> = (0..100).map(|at| 40.0 * noise(at + 5)).collect();
+        let concave = |at: usize| 60.0 * (0.15 + at as f64 / 100.0).sqrt() * noise(at);
+        let lost: Vec<f64> = (0..100).map(concave).collect();
+        let kind =
+            |lost: &[f64]| when((lost, &useful), &[true; 100], 0.5, 50.0).map(|when| when.kind);
+        assert_eq!(kind(&lost), Some(WhenKind::Growing));
+        let steady: Vec<f64> = (0..100).map(|at| 60.0 * noise(at)).collect();
+        assert_eq!(kind(&steady), Some(WhenKind::Steady));
+        // A third more at the end is no growth.
+        let slow: Vec<f64> = (0..100).map(|at| 60.0 + 0.2 * at as f64).collect();
+        assert_eq!(kind(&slow), Some(WhenKind::Steady));
     }
 
     #[test]
