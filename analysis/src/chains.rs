@@ -13,6 +13,7 @@ use crate::late_partners::{LatePartners, Origins, Reasons};
 use crate::metrics::NS_PER_S;
 use crate::owners::{Owners, function_around};
 use crate::pairs::{Begin, MatrixAxis, Pairs, Work};
+use crate::partner_work::names_partner;
 use crate::ranks::RankSet;
 use crate::summary::{Lateness, LossKind, Pattern, WaitsFor};
 use crate::thresholds::{MIN_EXPLAINED_WAIT_FRACTION, MIN_FOLLOWED_FRACTION, MIN_PATTERN_FRACTION};
@@ -112,7 +113,8 @@ pub fn chains(
     findings.iter().enumerate().map(chain).collect()
 }
 
-/// Returns the time of all ranks in the contexts in which a loss shows, in nanoseconds.
+/// Returns the time of all ranks in the contexts in which a loss shows, without collectives, in
+/// nanoseconds.
 fn shown_ns(totals: &Totals, finding: &Finding) -> f64 {
     let shown: BTreeSet<NodeId> =
         [finding.symptom].into_iter().chain(finding.also_in.iter().copied()).collect();
@@ -121,7 +123,8 @@ fn shown_ns(totals: &Totals, finding: &Finding) -> f64 {
         totals.tree.contexts.outwards(**node).skip(1).all(|outer| !shown.contains(&outer))
     };
     let ns = |node: &NodeId| totals.nodes[*node as usize].inclusive.sum as f64;
-    shown.iter().filter(is_outermost).map(ns).sum()
+    let may_be_explained = shown.iter().filter(|node| names_partner(totals, **node));
+    may_be_explained.filter(is_outermost).map(ns).sum()
 }
 
 /// Returns the fractions of the waiting by reason. `whole_ns`: the waiting including calls without
