@@ -80,8 +80,8 @@ pub fn note(totals: &Totals) -> Option<String> {
         return None;
     }
     let effect = if fraction > MAX_AWAITED_FRACTION {
-        "There are no efficiencies: they would count the communicating threads alone. Losses \
-         between other threads are not found."
+        "There are no efficiencies: they would count the communicating threads alone. Of other \
+         threads, only those that were created at one place are compared with each other."
     } else if totals.teams.threads > 1 {
         "The efficiency of OpenMP threads leaves out this time, in which they are idle."
     } else {

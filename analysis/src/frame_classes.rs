@@ -19,32 +19,10 @@ const SYSTEM_MODULES: &[&str] = &[
 /// Modules of the C library.
 const C_LIBRARY_MODULES: &[&str] = &["libc.so", "libc-2", "libpthread"];
 
-/// Language libraries; never named as a cause, not even if the outermost function calls them.
-const LANGUAGE_MODULES: &[&str] = &[
-    "libstdc++",
-    "libc++",
-    "libgcc_s",
-    "libgfortran",
-    "libquadmath",
-    "libflang",
-    "libFortran",
-    "libifcore",
-    "libifport",
-    "libimf",
-    "libintlc",
-    "libirc",
-    "libsvml",
-];
-
-/// Namespaces of the language libraries, with templates that are compiled into the program.
-const LANGUAGE_NAMESPACES: &[&str] = &["std::", "__gnu_cxx::", "core::", "alloc::"];
-
 /// Returns whether a frame belongs to a language library, including code compiled into the program.
+/// Such code is never named as a cause, not even if the outermost function calls it.
 pub fn is_of_language(frame: &Frame) -> bool {
-    let begins = |name: &str, known: &[&str]| known.iter().any(|known| name.starts_with(known));
-    // Methods of Rust traits are written `<Type as Trait>::method`.
-    let name = frame.function.trim_start_matches('<');
-    begins(&frame.module, LANGUAGE_MODULES) || begins(name, LANGUAGE_NAMESPACES)
+    frame.is_of_language()
 }
 
 /// Returns whether a frame belongs to a system library.

@@ -57,6 +57,8 @@ pub mod resources;
 pub mod rules;
 pub mod sampled_phases;
 pub mod segments;
+pub mod sibling_losses;
+pub mod siblings;
 pub mod sites;
 pub mod slow_places;
 mod sources;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_collector::profile::{ContextTree, NodeId};
+use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::{Step, Threads, path};
 use crate::communication::{communication, left_ns, merge_by_source, residual_ns};
@@ -17,6 +17,7 @@ use crate::owners::Owners;
 use crate::partner_work::names_partner;
 use crate::queries::{Quantity, Query};
 use crate::resources::{files, locks};
+use crate::sibling_losses::{is_between_siblings, siblings};
 use crate::sites::Sites;
 use crate::slow_places::SlowPlaces;
 use crate::summary::LossKind;
@@ -102,6 +103,7 @@ pub fn losses(
     }
     all.extend(locks(totals, context_classes, owners));
     all.extend(teams(totals, owners));
+    all.extend(siblings(totals, owners));
     let mut findings = with_first_instances(merge_by_source(all, totals), totals);
     let crowded = totals.job.crowding() > 1.0;
     // The time of a poll, and of a transfer of many bytes, does not depend on whether a partner has
@@ -261,21 +263,16 @@ fn left_work_s(totals: &Totals, slow_work_ns: f64, findings: &[Finding]) -> f64 
 
 /// Returns the run time that losses in teams of threads cost, in seconds.
 fn of_teams_s(totals: &Totals, findings: &[Finding]) -> f64 {
-    let of_teams = findings.iter().filter(|finding| is_of_team(&totals.tree.contexts, finding));
+    let of_teams = findings.iter().filter(|finding| is_of_team(totals, finding));
     of_teams.map(|finding| finding.seconds).sum()
 }
 
-/// Returns whether a loss lies within the teams of threads of single ranks.
-fn is_of_team(contexts: &ContextTree, finding: &Finding) -> bool {
+/// Returns whether a loss lies within the OpenMP teams of single ranks.
+fn is_of_team(totals: &Totals, finding: &Finding) -> bool {
     match finding.kind {
-        LossKind::ThreadImbalance
-        | LossKind::SerialSection
-        | LossKind::FineGrainedTasks
-        | LossKind::FineGrainedRegions => true,
-        LossKind::LockContention => {
-            let frame = contexts.nodes[finding.symptom as usize].frame;
-            is_team_call(&contexts.frames[frame as usize])
-        }
+        LossKind::ThreadImbalance => !is_between_siblings(totals, finding),
+        LossKind::SerialSection | LossKind::FineGrainedTasks | LossKind::FineGrainedRegions => true,
+        LossKind::LockContention => is_team_call(totals.tree.contexts.frame_of(finding.symptom)),
         _ => false,
     }
 }

@@ -8,6 +8,7 @@ use crate::canonical::{Step, find};
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::rank::Rank;
 use crate::ranks::RankSet;
+use crate::siblings::siblings_of;
 use crate::team_times::{TeamTimes, imbalance_ns};
 
 /// A time of one rank.
@@ -41,6 +42,12 @@ pub enum Quantity {
     Regions {
         /// Call paths of the calls that make the regions.
         paths: Vec<Vec<Step>>,
+    },
+    /// Time by which a rank would be faster if the sibling threads of one place had even work, in
+    /// the whole run.
+    Siblings {
+        /// Call path of the outermost function of the program in these threads.
+        path: Vec<Step>,
     },
     /// Run time that a rank would save if its team did the work outside of parallel regions.
     SerialWork,
@@ -150,6 +157,12 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
             let regions = rank.input.profile.openmp.regions.iter();
             let here = regions.filter(|region| region.is_main && nodes.contains(&region.node));
             here.map(imbalance_ns).sum()
+        }
+        Quantity::Siblings { path } => {
+            let routine = find(&rank.input.profile.tree, path);
+            let siblings = siblings_of(rank).into_iter();
+            let here = siblings.filter(|it| Some(it.threads.routine) == routine);
+            here.map(|it| it.gain_ns).sum()
         }
         Quantity::SerialWork => TeamTimes::of(rank).map_or(0, |times| times.serial_gain_ns()),
         Quantity::RunDelay => {

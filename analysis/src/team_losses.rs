@@ -222,7 +222,7 @@ fn frame_of(totals: &Totals, node: NodeId) -> &Frame {
 }
 
 /// Returns the first index of the phase with most work around a call.
-fn phase_of(totals: &Totals, owners: &Owners, node: NodeId) -> Option<u64> {
+pub fn phase_of(totals: &Totals, owners: &Owners, node: NodeId) -> Option<u64> {
     let around = caller(owners, node);
     let time = |phase: &PhaseTotals| {
         around.and_then(|around| phase.nodes.get(&around)).map_or(0, |it| it.inclusive.sum)

@@ -213,7 +213,7 @@ impl<'t> TeamPlaces<'t> {
 }
 
 /// Returns the sum of each context's value and those of its callees.
-fn with_callees<T: Copy + AddAssign>(tree: &ContextTree, mut values: Vec<T>) -> Vec<T> {
+pub fn with_callees<T: Copy + AddAssign>(tree: &ContextTree, mut values: Vec<T>) -> Vec<T> {
     for (id, node) in tree.nodes.iter().enumerate().rev() {
         if let Some(caller) = node.parent {
             let value = values[id];

@@ -21,6 +21,7 @@ use crate::loop_totals::Loops;
 use crate::metrics::Accumulator;
 use crate::openmp_totals::OpenMpTotals;
 use crate::rank::Rank;
+use crate::siblings::SiblingTotals;
 use crate::team_totals::TeamTotals;
 use crate::thread_totals::ThreadTotals;
 use crate::times::Times;
@@ -98,6 +99,8 @@ pub struct Totals {
     pub counters: CounterTotals,
     /// Threads of processes, aggregated.
     pub threads: ThreadTotals,
+    /// Threads outside of OpenMP that were created at one place.
+    pub siblings: SiblingTotals,
     /// Parallel regions of OpenMP.
     pub openmp: OpenMpTotals,
     /// Teams of threads: time in regions and outside of them.
@@ -135,6 +138,7 @@ impl Totals {
         self.bandwidths.combine(self.sums.add_rank(rank, agreed, &places, |_| true));
         self.counters.add_rank(rank, [&places, &places_of_others]);
         self.threads.add_rank(rank, [&places, &places_of_others]);
+        self.siblings.add_rank(rank, &places_of_others);
         self.openmp.add_rank(rank, [&places, &places_of_others]);
         self.teams.add_rank(rank, [&places, &places_of_others]);
         self.loops.add_rank(input, &places);
@@ -255,6 +259,7 @@ impl Totals {
         self.sums.combine(other.sums, &places);
         self.counters.combine(other.counters, &places);
         self.threads.combine(other.threads, &places);
+        self.siblings.combine(other.siblings, &places);
         self.openmp.combine(other.openmp, &places);
         self.teams.combine(other.teams, &places);
         self.loops.combine(other.loops, &places);

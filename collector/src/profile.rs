@@ -10,7 +10,7 @@ pub use crate::openmp_profile::{
     LockWaitProfile, MAX_SHARES, OpenMpProfile, RegionProfile, ShareProfile, TaskProfile,
 };
 pub use crate::thread_profile::{
-    Aggregation, LocationKind, ThreadLocation, ThreadProfile, ThreadStatistics,
+    Aggregation, LocationKind, SiblingThreads, ThreadLocation, ThreadProfile, ThreadStatistics,
 };
 pub use plimsoll_wire::increments::MAX_EVENTS;
 pub use plimsoll_wire::record::{OTHER_PARTNERS, UNKNOWN_PARTNER};
@@ -70,6 +70,26 @@ const THREAD_RUNTIMES: &[&str] = &["libgomp.so", "libomp.so", "libomp-", "libomp
 /// own time is waiting; what they call is work.
 const POOL_LOOPS: &[&str] = &["blas_thread_server"];
 
+/// Language libraries, by the beginning of the file name.
+const LANGUAGE_MODULES: &[&str] = &[
+    "libstdc++",
+    "libc++",
+    "libgcc_s",
+    "libgfortran",
+    "libquadmath",
+    "libflang",
+    "libFortran",
+    "libifcore",
+    "libifport",
+    "libimf",
+    "libintlc",
+    "libirc",
+    "libsvml",
+];
+
+/// Namespaces of the language libraries, with templates that are compiled into the program.
+const LANGUAGE_NAMESPACES: &[&str] = &["std::", "__gnu_cxx::", "core::", "alloc::"];
+
 impl Frame {
     /// Returns a frame without a place in the source, and of no wrapped call.
     pub fn new(kind: FrameKind, function: impl Into<String>, module: impl Into<String>) -> Self {
@@ -90,6 +110,15 @@ impl Frame {
     /// Returns whether the code belongs to a runtime that starts the program's threads.
     pub fn is_of_thread_runtime(&self) -> bool {
         THREAD_RUNTIMES.iter().any(|beginning| self.module.starts_with(beginning))
+    }
+
+    /// Returns whether the code belongs to a language library, or is compiled into the program from
+    /// one.
+    pub fn is_of_language(&self) -> bool {
+        let begins = |name: &str, known: &[&str]| known.iter().any(|known| name.starts_with(known));
+        // Methods of Rust traits are written `<Type as Trait>::method`.
+        let name = self.function.trim_start_matches('<');
+        begins(&self.module, LANGUAGE_MODULES) || begins(name, LANGUAGE_NAMESPACES)
     }
 }
 

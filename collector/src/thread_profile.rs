@@ -106,6 +106,20 @@ fn by_element(one: &NodeValue, other: &NodeValue, choose: fn(u64, u64) -> u64) -
     }
 }
 
+/// Threads that were created at one place with one start routine: the workers of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiblingThreads {
+    /// Context of the outermost function of the program in these threads, below the call path that
+    /// created the first of them. Code of the language may create the others on other paths.
+    pub routine: NodeId,
+    /// Number of threads, at least 1.
+    pub threads: u64,
+    /// Exclusive times of the thread with the most work, in nanoseconds, by node id, each once.
+    pub slowest: Vec<(NodeId, u64)>,
+    /// Exclusive times of all of them, in nanoseconds, by node id, each once.
+    pub sum: Vec<(NodeId, u64)>,
+}
+
 /// The threads of a process, aggregated. Under [`Aggregation::Sum`] there are no locations: the sum
 /// is [`crate::profile::ProcessProfile::other_threads`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,4 +134,9 @@ pub struct ThreadProfile {
     /// Number of threads with values that are missing from `statistics`, because the process had
     /// too many.
     pub uncounted_threads: u64,
+    /// Threads by their place of creation, at most 64 places: those with the most work of a thread,
+    /// in this order. Empty under [`Aggregation::Sum`]. Missing are the workers of OpenMP, and
+    /// threads with a start routine of which the process had too many to keep each apart.
+    #[serde(default)]
+    pub siblings: Vec<SiblingThreads>,
 }

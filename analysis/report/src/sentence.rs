@@ -94,8 +94,7 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
             format!("{place}, where threads of {waiters} wait for a lock ({mean} per rank)")
         }
         LossKind::ThreadImbalance => format!(
-            "{place}, where threads of {waiters} wait for the slowest one of their team ({mean} \
-             per thread)"
+            "{place}, where threads of {waiters} wait for the slowest one ({mean} per thread)"
         ),
         LossKind::SerialSection => {
             format!("{place}, where threads of {waiters} wait for the next parallel region")

@@ -119,9 +119,9 @@ pub fn irregular_end(summary: &Summary) -> Option<String> {
     })
 }
 
-/// End of a sentence on work in threads between which no losses are found.
-const NOT_COMPARED: &str = "the ranks work in threads that are not compared with each other; see \
-                            the lines Threads and Note.";
+/// End of a sentence on work in threads between which few losses are found.
+const NOT_COMPARED: &str = "the ranks work in threads, and only threads that were created at one \
+                            place are compared with each other; see the lines Threads and Note.";
 
 /// Returns the verdict in a sentence.
 pub fn verdict(summary: &Summary) -> String {

@@ -2,11 +2,12 @@
 
 use plimsoll_collector::profile::NodeId;
 
-use super::{AdviceInput, place, ranks, spoken};
+use super::{AdviceInput, named, place, ranks, spoken};
 use crate::finding::Finding;
-use crate::metrics::NS_PER_S;
+use crate::metrics::{Accumulator, NS_PER_S};
 use crate::openmp_totals::RegionSums;
 use crate::phrase::{count, counted, percent, seconds};
+use crate::sibling_losses;
 use crate::summary_tree::shown_frame;
 use crate::team_losses;
 use crate::team_places::TeamPlaces;
@@ -14,8 +15,11 @@ use crate::team_times::{stalled_ns, uneven_ns};
 use crate::team_totals::Creation;
 use crate::totals::Totals;
 
-/// Returns the advice on a parallel region with uneven threads.
+/// Returns the advice on uneven threads: of a parallel region, or siblings outside of OpenMP.
 pub(super) fn uneven_threads(totals: &Totals, facts: &AdviceInput<'_>) -> String {
+    if let Some(advice) = uneven_siblings(totals, facts) {
+        return advice;
+    }
     let Some(region) = region_of(totals, facts.finding) else { return String::new() };
     let sums = &region.sums;
     let ranks = f64::from(region.ranks.len().max(1));
@@ -53,6 +57,25 @@ pub(super) fn uneven_threads(totals: &Totals, facts: &AdviceInput<'_>) -> String
             }),
         ),
     }
+}
+
+/// Returns the advice on sibling threads; `None` for other losses.
+fn uneven_siblings(totals: &Totals, facts: &AdviceInput<'_>) -> Option<String> {
+    let (routine, place) = sibling_losses::place_of(totals, facts.finding)?;
+    let of_rank = |time: &Accumulator| seconds(time.mean(time.ranks) / NS_PER_S);
+    let most = place.threads.max;
+    let up_to = if place.threads.min(place.threads.ranks) < most { "up to " } else { "" };
+    Some(format!(
+        "In {}, the slowest of {up_to}{} works {} and a thread {} on average ({}): the thread that \
+         waits in {} waits for it. Divide the work of these threads more evenly, or let each of \
+         them take the next small piece from a common queue when it has done one.",
+        spoken(totals, routine),
+        counted(most, "thread"),
+        of_rank(&place.slowest),
+        of_rank(&place.mean),
+        named(facts.waiting),
+        super::name(totals, facts.finding.symptom),
+    ))
 }
 
 const TASK_REMEDY: &str = "They wait for tasks that are not done: create more and smaller tasks \

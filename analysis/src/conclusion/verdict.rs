@@ -14,6 +14,7 @@ use crate::label::Label;
 use crate::labelling::{ContextClass, shown};
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::ranks::RankSet;
+use crate::sibling_losses::is_between_siblings;
 use crate::summary::{self, Loss, LossKind, Symptom};
 use crate::summary_tree::shown_path;
 use crate::totals::{CallTotals, PhaseTotals, Totals};
@@ -172,6 +173,9 @@ fn symptom(conclusion: &Conclusion, finding: &Finding, node: NodeId) -> Symptom 
     match finding.kind {
         LossKind::Oversubscription => delayed(totals, node, phases[0], context_class),
         LossKind::LockContention | LossKind::SerialSection | LossKind::FineGrainedTasks => {
+            locking(totals, node, context_class)
+        }
+        LossKind::ThreadImbalance if is_between_siblings(totals, finding) => {
             locking(totals, node, context_class)
         }
         LossKind::ThreadImbalance | LossKind::FineGrainedRegions => {

@@ -17,12 +17,14 @@ mod patterns;
 mod places;
 mod rules;
 mod samples;
+mod sibling_threads;
 mod teams;
 mod thresholds;
 mod transfers;
 mod uneven;
 mod when;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use super::*;

@@ -165,10 +165,15 @@ impl Summary {
         least.zip(self.efficiency.parallel).is_some_and(|(least, parallel)| parallel < least)
     }
 
-    /// Returns whether other threads do the work of an MPI job's ranks. Losses between such threads
-    /// are not found, so that a report without losses is no proof that there are none.
+    /// Returns whether other threads do the work of an MPI job's ranks, and no loss was found
+    /// between these. Only threads that were created at one place are compared, so that a report
+    /// without losses is no proof that there are none.
     pub fn work_is_elsewhere(&self) -> bool {
         let has_others = self.run.threads > self.run.ranks;
-        has_others && self.run.mpi.abi != MpiAbi::None && self.efficiency.parallel.is_none()
+        let are_uneven = self.losses.iter().any(|loss| loss.kind == LossKind::ThreadImbalance);
+        has_others
+            && !are_uneven
+            && self.run.mpi.abi != MpiAbi::None
+            && self.efficiency.parallel.is_none()
     }
 }

@@ -16,13 +16,16 @@ use crate::context_values::Value;
 use crate::contexts::Contexts;
 use crate::profile::{
     Aggregation, ContextTree, FrameKind, LocationKind, NodeId, NodeValue, PhaseProfile,
-    ThreadLocation, ThreadProfile, ThreadStatistics, TimeSeries,
+    SiblingThreads, ThreadLocation, ThreadProfile, ThreadStatistics, TimeSeries,
 };
 
 /// Number of samples of one thread in a function from which on another thread without any sample
 /// there has not visited the function: a thread with the same expected number misses it with a
 /// probability of exp(-8), one in 3000.
 const MIN_VISIT_SAMPLES: u64 = 8;
+
+/// Maximum number of places of creation with sibling threads.
+const MAX_SIBLING_GROUPS: usize = 64;
 
 /// Values of all threads but the communicating one.
 #[derive(Default)]
@@ -38,6 +41,8 @@ pub(super) struct ResolvedThreads {
 /// Values of one thread.
 struct SingleThread {
     number: u32,
+    /// Context of the start routine; `None` if the thread has no siblings to be compared with.
+    start: Option<NodeId>,
     values: Vec<(NodeId, NodeValue)>,
     times: TimeSeries,
 }
@@ -46,7 +51,7 @@ struct SingleThread {
 #[derive(Default)]
 struct Routine {
     merged: Values,
-    single: Vec<(u32, Values, TimeSeries)>,
+    single: Vec<(u32, Option<NodeId>, Values, TimeSeries)>,
 }
 
 impl FinishedRun<'_> {
@@ -63,26 +68,31 @@ impl FinishedRun<'_> {
             let mut values = Values::default();
             let outside = |contexts: &mut Contexts<'_>, raw| contexts.start_routine(routine, raw);
             values.add(&thread.account, contexts, outside);
+            // Of threads that are merged, neither the number nor the slowest is known.
+            let is_apart = !self.thread_accounts.merged().contains_key(&routine);
+            let first = thread.account.values().nodes().min().filter(|_| is_apart);
+            let start = first.map(|raw| contexts.start_routine(routine, raw));
             let times = thread.times.as_ref().map_or_else(TimeSeries::default, |times| {
                 self.times(times, |raw| {
                     contexts.node(raw).unwrap_or_else(|| contexts.start_routine(routine, raw))
                 })
             });
-            routines.entry(routine).or_default().single.push((number, values, times));
+            routines.entry(routine).or_default().single.push((number, start, values, times));
         }
         let order = contexts.order();
         let (mut sum, mut merged, mut single) = (Values::default(), Values::default(), Vec::new());
         for Routine { merged: mut of_merged, single: of_single } in routines.into_values() {
             let mut all = of_merged.clone();
-            of_single.iter().for_each(|(_, values, _)| all.merge(values));
+            of_single.iter().for_each(|(_, _, values, _)| all.merge(values));
             let shares = all.shares(contexts, &order);
             all.apportion(&shares);
             sum.merge(&all);
             of_merged.apportion(&shares);
             merged.merge(&of_merged);
-            for (number, mut values, times) in of_single {
+            for (number, start, mut values, times) in of_single {
                 values.apportion(&shares);
-                single.push(SingleThread { number, values: by_node(self.rate, &values), times });
+                let values = by_node(self.rate, &values);
+                single.push(SingleThread { number, start, values, times });
             }
         }
         single.retain(|thread| !thread.values.is_empty());
@@ -106,8 +116,12 @@ pub fn aggregate_threads(
     threads: Vec<(u32, Vec<(NodeId, NodeValue)>)>,
 ) -> ThreadProfile {
     let times = TimeSeries::default;
-    let single =
-        threads.into_iter().map(|(number, values)| SingleThread { number, values, times: times() });
+    let single = threads.into_iter().map(|(number, values)| SingleThread {
+        number,
+        start: None,
+        values,
+        times: times(),
+    });
     ResolvedThreads { single: single.collect(), ..ResolvedThreads::default() }.aggregate(
         aggregation,
         tree,
@@ -123,7 +137,8 @@ impl ResolvedThreads {
         tree: &ContextTree,
         phases: &[PhaseProfile],
     ) -> ThreadProfile {
-        let profile = ThreadProfile { aggregation, ..ThreadProfile::default() };
+        let siblings = self.siblings(tree);
+        let profile = ThreadProfile { aggregation, siblings, ..ThreadProfile::default() };
         match aggregation {
             Aggregation::Sum => profile,
             Aggregation::Set => ThreadProfile {
@@ -141,6 +156,45 @@ impl ResolvedThreads {
                 ThreadProfile { locations, ..profile }
             }
         }
+    }
+
+    /// Returns the threads by their place of creation. Threads whose start is the same function of
+    /// the program, reached by the same path, are siblings; code of the language on that path does
+    /// not count, because a container creates its last thread from another place than the others.
+    fn siblings(&self, tree: &ContextTree) -> Vec<SiblingThreads> {
+        let idle = idle_contexts(tree);
+        let mut groups: BTreeMap<Vec<u32>, Vec<&SingleThread>> = BTreeMap::new();
+        let mut routines: BTreeMap<Vec<u32>, NodeId> = BTreeMap::new();
+        for thread in &self.single {
+            let is_of_program = |start: &NodeId| !tree.frame_of(*start).is_of_thread_runtime();
+            let Some(start) = thread.start.filter(is_of_program) else { continue };
+            let routine = thread.routine(tree, start);
+            let of_program = tree
+                .outwards(routine)
+                .filter(|at| *at == routine || !tree.frame_of(*at).is_of_language());
+            let path: Vec<u32> = of_program.map(|at| tree.nodes[at as usize].frame).collect();
+            let first = routines.entry(path.clone()).or_insert(routine);
+            *first = routine.min(*first);
+            groups.entry(path).or_default().push(thread);
+        }
+        let mut siblings: Vec<(u64, SiblingThreads)> = Vec::new();
+        for (path, threads) in groups {
+            let work_ns = |thread: &SingleThread| work_ns(&thread.values, &idle);
+            let slowest = threads.iter().max_by_key(|it| (work_ns(it), Reverse(it.number)));
+            let Some(slowest) = slowest else { continue };
+            let mut sum: BTreeMap<NodeId, NodeValue> = BTreeMap::new();
+            threads.iter().for_each(|thread| add(&mut sum, &thread.values));
+            let group = SiblingThreads {
+                routine: routines[&path],
+                threads: threads.len() as u64,
+                slowest: exclusive(slowest.values.iter().copied()),
+                sum: exclusive(sum.into_iter()),
+            };
+            siblings.push((work_ns(slowest), group));
+        }
+        siblings.sort_by_key(|(work_ns, group)| (Reverse(*work_ns), group.routine));
+        siblings.truncate(MAX_SIBLING_GROUPS);
+        siblings.into_iter().map(|(_, group)| group).collect()
     }
 
     /// SET (ESPT15, 4.2).
@@ -226,7 +280,35 @@ impl ResolvedThreads {
     }
 }
 
+/// Returns the exclusive times of values that have some.
+fn exclusive(values: impl Iterator<Item = (NodeId, NodeValue)>) -> Vec<(NodeId, u64)> {
+    let times = values.map(|(node, value)| (node, value.exclusive_ns));
+    times.filter(|(_, ns)| *ns > 0).collect()
+}
+
 impl SingleThread {
+    /// Returns the outermost function of the program at or below the start routine `start`, which a
+    /// library of the language may provide; `start` itself if there is none. Of several callees, the
+    /// one with the longest time counts.
+    fn routine(&self, tree: &ContextTree, start: NodeId) -> NodeId {
+        let mut at = start;
+        while tree.frame_of(at).is_of_language() {
+            let mut callees: BTreeMap<NodeId, u64> = BTreeMap::new();
+            for (node, value) in &self.values {
+                let is_callee = |node: &NodeId| tree.nodes[*node as usize].parent == Some(at);
+                if let Some(callee) = tree.outwards(*node).find(is_callee) {
+                    *callees.entry(callee).or_default() += value.exclusive_ns;
+                }
+            }
+            let longest = callees.into_iter().max_by_key(|(node, ns)| (*ns, Reverse(*node)));
+            match longest.filter(|(node, _)| tree.frame_of(*node).call.is_none()) {
+                Some((callee, _)) => at = callee,
+                None => return start,
+            }
+        }
+        at
+    }
+
     fn location(&self, kind: LocationKind, idle: &[bool]) -> ThreadLocation {
         ThreadLocation {
             kind,

@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use plimsoll_wire::record::Record;
+use plimsoll_wire::segment::ADDRESS_IS_LEAF;
 use plimsoll_wire::teams::PathKey;
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{collect, path, spool};
-use crate::profile::{Aggregation, ProcessProfile};
+use crate::profile::{Aggregation, NodeId, ProcessProfile};
 use crate::{Collector, Options};
 
 /// Addresses of a subject that creates threads.
@@ -177,4 +178,62 @@ fn threads_from_one_call_site_share_their_contexts() {
     for aggregation in [Aggregation::Key, Aggregation::Sum, Aggregation::Set] {
         assert_eq!(contexts(aggregation, 4), contexts(aggregation, 50), "{aggregation:?}");
     }
+}
+
+/// Routine, threads, stamps of the slowest one and of all, for each place.
+fn siblings(profile: &ProcessProfile) -> Vec<(String, u64, u64, u64)> {
+    let stamps = |times: &[(NodeId, u64)]| times.iter().map(|(_, ns)| ns).sum::<u64>() / STAMP_NS;
+    let siblings = profile.thread_locations.siblings.iter();
+    siblings
+        .map(|it| {
+            let routine = path(profile, it.routine).join("/");
+            (routine, it.threads, stamps(&it.slowest), stamps(&it.sum))
+        })
+        .collect()
+}
+
+/// Two threads are created by one path of the language, and a third by another; a fourth has another
+/// function of the program. A library's threads of OpenMP are compared by region.
+#[test]
+fn threads_of_one_function_and_path_of_the_program_are_siblings() {
+    let mut subject = Subject::new(1 << 14);
+    let code = code(&mut subject);
+    let language = subject.module("/nowhere/libstdc++.so.6", 0, &[]);
+    let [grow, construct, run] =
+        [0x7100, 0x7200, 0x7300].map(|offset| subject.address(offset, language, ADDRESS_IS_LEAF));
+    let helper = subject.code(0x5000);
+    let openmp = subject.module("/nowhere/libgomp.so.1", 0, &[]);
+    let worker = subject.address(0x7400, openmp, ADDRESS_IS_LEAF);
+    let creator = |inner| [code.main, code.spawn, inner, code.create];
+    let mut w = subject.writer(0);
+    for (slot, inner) in [(2, grow), (3, construct)] {
+        w.slot(slot, &creator(inner));
+        w.tally(slot, 2, 0, 0);
+    }
+    w.sample(BEGIN + 100, &[code.main, code.spawn]);
+    for (index, inner, routine, stamps) in [
+        (1, grow, code.routine, 60),
+        (2, grow, code.routine, 90),
+        (3, construct, code.routine, 30),
+        (4, grow, helper, 10),
+    ] {
+        subject.begin_thread(index, run);
+        let mut w = subject.writer(index);
+        w.put(&Record::Graft { path: name(PathKey::NONE, &creator(inner)) });
+        w.sample(BEGIN, &[code.start, run, routine, code.work]);
+        w.sample(BEGIN + stamps, &[code.start, run, routine, code.work]);
+        w.end(BEGIN + stamps);
+    }
+    for index in [5, 6] {
+        subject.begin_thread(index, worker);
+        let mut w = subject.writer(index);
+        w.sample(BEGIN, &[worker, code.work]);
+        w.end(BEGIN + 90);
+    }
+    subject.end_at(BEGIN + 150);
+    let outer = format!("{SPAWN}/libstdc++.so.6+0x7100/libstdc++.so.6+0x7300");
+    assert_eq!(
+        siblings(&collect(&subject)),
+        [(format!("{outer}/app+0x3000"), 3, 90, 180), (format!("{outer}/app+0x5000"), 1, 10, 10)]
+    );
 }

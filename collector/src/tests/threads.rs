@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::profile::{
-    Aggregation, ContextTree, Frame, FrameKind, LocationKind, Node, ThreadLocation, ThreadProfile,
+    Aggregation, ContextTree, Frame, FrameKind, LocationKind, Node, NodeId, ThreadLocation,
+    ThreadProfile,
 };
 use plimsoll_wire::sync_id::{MAX_TEMPORAL_TREES, unfollowed};
 use subject::BEGIN;
@@ -205,6 +206,24 @@ fn the_size_of_key_does_not_depend_on_the_number_of_threads() {
         (LocationKind::Rest, None, 38),
     ];
     assert_eq!(kinds, truth);
+}
+
+#[test]
+fn siblings_are_kept_by_every_aggregation_that_keeps_threads_apart() {
+    let stamps = |times: &[(NodeId, u64)]| times.iter().map(|(_, ns)| ns).sum::<u64>() / STAMP_NS;
+    for aggregation in [Aggregation::Set, Aggregation::Key, Aggregation::Calltree, Aggregation::All]
+    {
+        let profile = collect(aggregation, &THREADS);
+        let [siblings] = &profile.thread_locations.siblings[..] else { panic!("{profile:?}") };
+        assert_eq!(short(&profile, siblings.routine), "app+0x2000");
+        let times = (siblings.threads, stamps(&siblings.slowest), stamps(&siblings.sum));
+        assert_eq!(times, (5, 1000, WHOLE), "{aggregation:?}");
+    }
+    assert!(collect(Aggregation::Sum, &THREADS).thread_locations.siblings.is_empty());
+    // Of too many threads, some are merged: the mean of the others is no mean of all.
+    let mut many = vec![doing(5000, 0, 100), doing(20, 0, 100)];
+    many.extend((0..66).map(|at| doing(200 + 20 * at, 0, 100)));
+    assert!(collect(Aggregation::Key, &many).thread_locations.siblings.is_empty());
 }
 
 #[test]

@@ -61,8 +61,9 @@ function gist(summary: Summary): string {
   }
   const { parallel } = summary.efficiency;
   if (workIsElsewhere(summary)) {
-    return `No verdict on ${elapsed}: the ranks work in threads that are not compared with each ` +
-      "other. The notes and the view Contexts show what they do.";
+    return `No verdict on ${elapsed}: the ranks work in threads, and only threads that were ` +
+      "created at one place are compared with each other. The notes and the view Contexts show " +
+      "what they do.";
   }
   if (parallel !== null && parallel < (summary.thresholds?.min_efficiency ?? 0)) {
     return `No single loss is large, but the ranks compute only ${percent(parallel)} of ` +
@@ -141,9 +142,10 @@ function efficiency(summary: Summary): Child[] {
   ];
 }
 
-/** Whether other threads do the work of an MPI job's ranks: losses between these are not found. */
-function workIsElsewhere({ run, efficiency }: Summary): boolean {
-  return run.threads > run.ranks && run.mpi.abi !== "none" && efficiency.parallel === null;
+/** Whether other threads do the work of an MPI job's ranks, and no loss was found between these. */
+function workIsElsewhere({ run, efficiency, losses }: Summary): boolean {
+  return run.threads > run.ranks && run.mpi.abi !== "none" && efficiency.parallel === null &&
+    !losses.some((loss) => loss.kind === "thread_imbalance");
 }
 
 /** Reasons for not believing a verdict, as sentences. */
@@ -171,8 +173,8 @@ export function doubtsOf(summary: Summary): string[] {
     doubts.push(`${counted(collection.unsampled_threads ?? 0, "thread")} could not be sampled.`);
   }
   if (workIsElsewhere(summary)) {
-    doubts.push("The ranks work in threads that are not compared with each other: losses between " +
-      "these are not found.");
+    doubts.push("The ranks work in threads, and only threads that were created at one place are " +
+      "compared with each other: losses between others are not found.");
   }
   if (!run.complete) doubts.push("The run did not end regularly.");
   // Other programs may have used the cores.
