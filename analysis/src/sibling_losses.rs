@@ -48,8 +48,8 @@ pub fn is_between_siblings(totals: &Totals, finding: &Finding) -> bool {
     finding.kind == LossKind::ThreadImbalance && waits_for_threads(totals, finding.symptom)
 }
 
-/// Returns the place of the sibling threads that a loss is between, and the context of the outermost
-/// function of the program in them.
+/// Returns the place of the sibling threads that a loss is between, and the context of the
+/// outermost function of the program in them.
 pub fn place_of<'t>(totals: &'t Totals, finding: &Finding) -> Option<(NodeId, &'t PlaceTotals)> {
     let cause = finding.causes.first().filter(|_| is_between_siblings(totals, finding))?.node;
     // The cause may lie below another of the paths on which the language creates threads.
@@ -80,8 +80,8 @@ fn waits_for_threads(totals: &Totals, node: NodeId) -> bool {
         && contexts.outwards(node).skip(1).all(|caller| call(caller).is_none())
 }
 
-/// Returns the contexts of a function on the paths that differ from that of `routine` in code of the
-/// language alone.
+/// Returns the contexts of a function on the paths that differ from that of `routine` in code of
+/// the language alone.
 fn everywhere(totals: &Totals, routine: NodeId) -> Vec<NodeId> {
     let contexts = &totals.tree.contexts;
     let frame = |node: NodeId| contexts.nodes[node as usize].frame;

@@ -1,5 +1,5 @@
-//! Sibling threads: threads outside of OpenMP that were created at one place, such as the workers of
-//! a pool. They are compared within their rank, and the results are added up over ranks.
+//! Sibling threads: threads outside of OpenMP that were created at one place, such as the workers
+//! of a pool. They are compared within their rank, and the results are added up over ranks.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -77,8 +77,8 @@ fn slowest_and_mean_ns(threads: &SiblingThreads, is_chosen: impl Fn(usize) -> bo
     [chosen_ns(&threads.slowest), chosen_ns(&threads.sum) / threads.threads.max(1)]
 }
 
-/// Returns for each context of a tree whether a thread waits there for other threads of its process:
-/// in a call that waits for a thread, made by no other call such as one of MPI.
+/// Returns for each context of a tree whether a thread waits there for other threads of its
+/// process: in a call that waits for a thread, made by no other call such as one of MPI.
 fn waits_for_threads(tree: &ContextTree) -> Vec<bool> {
     // Call around each context, and whether it waits for threads.
     let mut around: Vec<Option<bool>> = Vec::with_capacity(tree.nodes.len());

@@ -136,7 +136,7 @@ pub struct ThreadProfile {
     pub uncounted_threads: u64,
     /// Threads by their place of creation, at most 64 places: those with the most work of a thread,
     /// in this order. Empty under [`Aggregation::Sum`]. Missing are the workers of OpenMP, and
-    /// threads with a start routine of which the process had too many to keep each apart.
+    /// threads with the start routine of threads that are merged because there are too many.
     #[serde(default)]
     pub siblings: Vec<SiblingThreads>,
 }

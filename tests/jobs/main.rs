@@ -57,4 +57,5 @@ mod terminal;
 mod thread_aggregation;
 mod thread_creators;
 mod thread_timeline;
+mod uneven_pools;
 mod unsinkable;

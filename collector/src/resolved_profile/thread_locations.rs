@@ -158,7 +158,7 @@ impl ResolvedThreads {
         }
     }
 
-    /// Returns the threads by their place of creation. Threads whose start is the same function of
+    /// Returns the threads by their place of creation. Threads that begin with the same function of
     /// the program, reached by the same path, are siblings; code of the language on that path does
     /// not count, because a container creates its last thread from another place than the others.
     fn siblings(&self, tree: &ContextTree) -> Vec<SiblingThreads> {
@@ -287,9 +287,9 @@ fn exclusive(values: impl Iterator<Item = (NodeId, NodeValue)>) -> Vec<(NodeId, 
 }
 
 impl SingleThread {
-    /// Returns the outermost function of the program at or below the start routine `start`, which a
-    /// library of the language may provide; `start` itself if there is none. Of several callees, the
-    /// one with the longest time counts.
+    /// Returns the outermost function of the program at or below the start routine `start`, which
+    /// a library of the language may provide; `start` itself if there is none. Of several callees,
+    /// the one with the longest time counts.
     fn routine(&self, tree: &ContextTree, start: NodeId) -> NodeId {
         let mut at = start;
         while tree.frame_of(at).is_of_language() {

@@ -192,8 +192,8 @@ fn siblings(profile: &ProcessProfile) -> Vec<(String, u64, u64, u64)> {
         .collect()
 }
 
-/// Two threads are created by one path of the language, and a third by another; a fourth has another
-/// function of the program. A library's threads of OpenMP are compared by region.
+/// Two threads are created by one path of the language, and a third by another; a fourth has
+/// another function of the program. The workers of OpenMP are compared by region.
 #[test]
 fn threads_of_one_function_and_path_of_the_program_are_siblings() {
     let mut subject = Subject::new(1 << 14);
