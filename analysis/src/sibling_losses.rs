@@ -80,20 +80,16 @@ fn waits_for_threads(totals: &Totals, node: NodeId) -> bool {
         && contexts.outwards(node).skip(1).all(|caller| call(caller).is_none())
 }
 
-/// Returns the contexts of a function on the paths that differ from that of `routine` in code of
-/// the language alone.
+/// Returns the contexts of other threads with the same path of functions of the program as
+/// `routine`: those in which its siblings begin.
 fn everywhere(totals: &Totals, routine: NodeId) -> Vec<NodeId> {
     let contexts = &totals.tree.contexts;
     let frame = |node: NodeId| contexts.nodes[node as usize].frame;
-    let of_program = |node: NodeId| -> Vec<u32> {
-        let path = contexts.outwards(node);
-        path.filter(|at| !is_of_language(contexts.frame_of(*at))).map(frame).collect()
-    };
-    let wanted = of_program(routine);
+    let wanted = contexts.program_path(routine);
     let is_one = |node: &NodeId| {
         frame(*node) == frame(routine)
             && totals.tree.threads[*node as usize] == Threads::Other
-            && of_program(*node) == wanted
+            && contexts.program_path(*node) == wanted
     };
     (0..contexts.nodes.len() as NodeId).filter(is_one).collect()
 }

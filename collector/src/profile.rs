@@ -162,6 +162,20 @@ impl ContextTree {
         std::iter::successors(Some(node), |node| self.nodes[*node as usize].parent)
     }
 
+    /// Returns the frames of a context and of the functions of the program around it, innermost
+    /// first. Loops, inlined calls and code of the language are left out: a container creates its
+    /// last thread from another place of its code than the others, also where that is inlined.
+    pub fn program_path(&self, node: NodeId) -> Vec<u32> {
+        let is_part = |frame: &Frame| {
+            matches!(frame.kind, FrameKind::Loop | FrameKind::Inlined | FrameKind::Line)
+        };
+        let around = self.outwards(node).skip(1).filter(|at| {
+            let frame = self.frame_of(*at);
+            !is_part(frame) && !frame.is_of_language()
+        });
+        [node].into_iter().chain(around).map(|at| self.nodes[at as usize].frame).collect()
+    }
+
     /// Returns the frame of a context.
     pub fn frame_of(&self, node: NodeId) -> &Frame {
         &self.frames[self.nodes[node as usize].frame as usize]

@@ -159,8 +159,8 @@ impl ResolvedThreads {
     }
 
     /// Returns the threads by their place of creation. Threads that begin with the same function of
-    /// the program, reached by the same path, are siblings; code of the language on that path does
-    /// not count, because a container creates its last thread from another place than the others.
+    /// the program, reached by the same path of functions ([`ContextTree::program_path`]), are
+    /// siblings.
     fn siblings(&self, tree: &ContextTree) -> Vec<SiblingThreads> {
         let idle = idle_contexts(tree);
         let mut groups: BTreeMap<Vec<u32>, Vec<&SingleThread>> = BTreeMap::new();
@@ -169,10 +169,7 @@ impl ResolvedThreads {
             let is_of_program = |start: &NodeId| !tree.frame_of(*start).is_of_thread_runtime();
             let Some(start) = thread.start.filter(is_of_program) else { continue };
             let routine = thread.routine(tree, start);
-            let of_program = tree
-                .outwards(routine)
-                .filter(|at| *at == routine || !tree.frame_of(*at).is_of_language());
-            let path: Vec<u32> = of_program.map(|at| tree.nodes[at as usize].frame).collect();
+            let path = tree.program_path(routine);
             let first = routines.entry(path.clone()).or_insert(routine);
             *first = routine.min(*first);
             groups.entry(path).or_default().push(thread);

@@ -8,7 +8,7 @@ use plimsoll_wire::teams::PathKey;
 
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{collect, path, spool};
-use crate::profile::{Aggregation, NodeId, ProcessProfile};
+use crate::profile::{Aggregation, ContextTree, Frame, FrameKind, Node, NodeId, ProcessProfile};
 use crate::{Collector, Options};
 
 /// Addresses of a subject that creates threads.
@@ -190,6 +190,31 @@ fn siblings(profile: &ProcessProfile) -> Vec<(String, u64, u64, u64)> {
             (routine, it.threads, stamps(&it.slowest), stamps(&it.sum))
         })
         .collect()
+}
+
+#[test]
+fn the_path_in_the_program_has_no_parts_of_functions_and_no_code_of_the_language() {
+    let frame = |kind, function: &str| Frame::new(kind, function, "app");
+    let frames = vec![
+        frame(FrameKind::Function, "main"),
+        frame(FrameKind::Loop, "main"),
+        frame(FrameKind::Inlined, "emplace_back"),
+        frame(FrameKind::Function, "std::thread::run"),
+        frame(FrameKind::Inlined, "serve"),
+    ];
+    let node = |parent, frame| Node { parent, frame, site: 0 };
+    let nodes = vec![
+        node(None, 0),
+        node(Some(0), 1),
+        node(Some(1), 2),
+        node(Some(2), 3),
+        node(Some(3), 4),
+        node(Some(0), 3),
+        node(Some(5), 4),
+    ];
+    let tree = ContextTree { frames, nodes };
+    assert_eq!(tree.program_path(4), [4, 0]);
+    assert_eq!(tree.program_path(6), [4, 0], "outside of the loop");
 }
 
 /// Two threads are created by one path of the language, and a third by another; a fourth has

@@ -151,21 +151,22 @@ fn pools_that_work_side_by_side_gain_once() {
     assert_eq!(causes(&after.losses[1])[0].0, "main/start/filter");
 }
 
-/// The language creates the last thread of a vector from another place of its code.
+/// The language creates the last thread of a vector from another place of its code, which may be
+/// inlined.
 #[test]
 fn siblings_on_different_paths_of_the_language_have_one_cause() {
     const POOL: Pools = &[(
-        "main/std::vector::grow/worker",
+        "main/loop/(insert)/std::vector::grow/worker",
         &[
-            &[("main/std::vector::emplace_back/worker/part", 900)],
-            &[("main/std::vector::grow/worker/part", 300)],
-            &[("main/std::vector::grow/worker/part", 300)],
+            &[("main/(construct)/std::vector::emplace_back/worker/part", 900)],
+            &[("main/loop/(insert)/std::vector::grow/worker/part", 300)],
+            &[("main/loop/(insert)/std::vector::grow/worker/part", 300)],
         ],
     )];
     let summary = run!(1, |_| POOL, |_| vec![doing("main/pthread_join", 900 * MS)]);
     assert_eq!(losses(&summary), [(LossKind::ThreadImbalance, 0.4)]);
     let cause = &causes(&summary.losses[0])[0].0;
-    assert_eq!(cause, "main/std::vector::emplace_back/worker/part");
+    assert_eq!(cause, "main/construct/std::vector::emplace_back/worker/part");
     assert!(summary.losses[0].advice.contains("In worker"), "{}", summary.losses[0].advice);
 }
 
