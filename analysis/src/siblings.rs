@@ -46,8 +46,8 @@ pub fn siblings_of<'r>(rank: &'r Rank<'_>) -> Vec<SiblingWork<'r>> {
     let works = |node: usize| rank.context_classes[node].is_useful();
     let is_busy = |node: usize| works(node) || in_call[node] && !waits[node];
     let work = |threads: &'r SiblingThreads| {
-        let [slowest_ns, mean_ns] = slowest_and_mean_ns(threads, &works);
-        let [busy_ns, mean_busy_ns] = slowest_and_mean_ns(threads, &is_busy);
+        let [slowest_ns, mean_ns] = slowest_and_mean_ns(threads, works);
+        let [busy_ns, mean_busy_ns] = slowest_and_mean_ns(threads, is_busy);
         let excess_ns = slowest_ns.saturating_sub(mean_ns);
         let is_even = (excess_ns as f64) < MIN_DISTINCTION_FRACTION * slowest_ns as f64;
         let gain_ns = if is_even { 0 } else { excess_ns.min(busy_ns.saturating_sub(mean_busy_ns)) };

@@ -1,7 +1,7 @@
 // A pool of std::thread in which each worker has a part of its own in each iteration, while the
-// initial thread waits. HOW: "uneven" (the last worker's part takes `factor` times as long), "even",
-// or "helper" (one worker has a part, and a thread of another function waits on a condition variable
-// to the end). Reports of the workers' times are those of rank 0.
+// initial thread waits. HOW: "uneven" (the last worker's part takes `factor` times as long),
+// "even", or "helper" (one worker has a part, and a thread of another function waits on a condition
+// variable to the end). The truth has the workers' times of rank 0.
 #ifdef SUBJECT_NO_MPI
 #include "subject.h"
 static int rank, ranks = 1;
