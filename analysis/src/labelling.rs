@@ -328,7 +328,8 @@ mod tests {
             ("main/MPI_Recv/__poll", Label::WaitPartner),
             ("main/clock_nanosleep", Label::Computation),
             ("main/MPI_Recv/clock_nanosleep", Label::WaitPartner),
-            ("main/fwrite", Label::Computation),
+            ("main/fwrite", Label::Io),
+            ("main/fputs", Label::Computation),
         ] {
             assert_eq!(class_in("libc.so.6", path), label, "{path}");
         }
