@@ -202,7 +202,11 @@ const LOCKED_WINDOW: &str = "a rank waits there while another one holds the wind
 const MIN_UNEVEN_WORK_FRACTION: f64 = 0.25;
 
 fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
-    let it = Calls::of(totals, facts.finding);
+    // Other ranks wait in the synchronisation that ends a pipeline.
+    let mut finding = facts.finding.clone();
+    let ending = totals.sums.phases.get(&finding.phase).and_then(|phase| phase.ends_in);
+    finding.also_in.retain(|call| Some(*call) != ending);
+    let it = Calls::of(totals, &finding);
     if locks_window(name(totals, facts.finding.symptom)) {
         let waiters = ranks(facts.waiting, "waits", "wait");
         return format!("In {}, {waiters}: {LOCKED_WINDOW}", it.names);

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_collector::profile::{ContextTree, FrameKind, LONG_CALL_NS, NodeId};
+use plimsoll_collector::profile::{FrameKind, LONG_CALL_NS, NodeId};
 
 use crate::bandwidth::Bandwidths;
 use crate::finding::{Finding, Scope, cause_time};
@@ -276,15 +276,11 @@ fn finding(
 /// Adds the call that ends the phase to the calls in which stages wait for each other, if ranks
 /// wait there, too, beyond what uneven work explains: the first ranks of a pipeline for the last
 /// ones.
-fn with_ending(contexts: &ContextTree, scope: &Scope<'_>, mut finding: Finding) -> Finding {
+fn with_ending(scope: &Scope<'_>, mut finding: Finding) -> Finding {
     let Scope { phase, imbalance, ranks, .. } = *scope;
     let waits_ns = uneven_ns(&phase.sync, ranks) - imbalance.ending_ns;
     let is_much = waits_ns >= MIN_FURTHER_SYMPTOM_FRACTION * finding.seconds * NS_PER_S;
-    if let Some(ending) = phase.ends_in.filter(|_| is_much) {
-        finding.also_in.push(ending);
-        let calls = [&[finding.symptom], &finding.also_in[..]].concat();
-        finding.waiting = scope.calls_query(contexts, &calls);
-    }
+    finding.also_in.extend(phase.ends_in.filter(|_| is_much));
     finding
 }
 
@@ -298,7 +294,7 @@ fn with_partners(
     let (symptom, lost_ns) = (finding.symptom, finding.seconds * NS_PER_S);
     let stage = of_stage(known.0, scope, symptom, lost_ns);
     if !stage.is_empty() {
-        let finding = with_ending(&known.0.tree.contexts, scope, finding);
+        let finding = with_ending(scope, finding);
         return Finding { causes: stage, ..finding };
     }
     for late in [scope, whole] {

@@ -82,13 +82,11 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
         LossKind::LargeMessage | LossKind::LargeIo => format!("{} ({mean} per rank)", calls(loss)),
         LossKind::WaitForPartner => {
             let their = if rank_count(list) == 1 { "its" } else { "their" };
-            let time = format!("{max} at most, {mean} on average");
-            match and_in(loss, |it| format!(" ({} on average)", seconds(it.mean_s))) {
-                others if others.is_empty() => {
-                    format!("{place}, where {waiting} for {their} partners ({time})")
-                }
-                others => format!("{place} ({time}){others}, where {waiting} for {their} partners"),
-            }
+            let others = also_in(loss);
+            format!(
+                "{place}, where {waiting} for {their} partners ({max} at most, {mean} on \
+                 average){others}"
+            )
         }
         LossKind::LockContention => {
             format!("{place}, where threads of {waiters} wait for a lock ({mean} per rank)")
@@ -109,21 +107,19 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
     }
 }
 
-/// Returns the further contexts in which a loss shows, each with what `details` says of it:
-/// ` and MPI_Barrier (0.77 s on average)`; empty if there are none.
-fn and_in(loss: &Loss, details: impl Fn(&Symptom) -> String) -> String {
+/// Returns the further contexts in which a loss shows: `; also MPI_Barrier (0.77 s on average)`;
+/// empty if there are none.
+fn also_in(loss: &Loss) -> String {
     const NAMED: usize = 2;
-    let mut named: Vec<String> = loss.also_in[..loss.also_in.len().min(NAMED)]
-        .iter()
-        .map(|symptom| format!("{}{}", end_of(&symptom.path), details(symptom)))
-        .collect();
+    let name = |it: &Symptom| format!("{} ({} on average)", end_of(&it.path), seconds(it.mean_s));
+    let mut named: Vec<String> = loss.also_in.iter().take(NAMED).map(name).collect();
     if loss.also_in.len() > NAMED {
         named.push(format!("{} more", loss.also_in.len() - NAMED));
     }
     match named.split_last() {
         None => String::new(),
-        Some((last, [])) => format!(" and {last}"),
-        Some((last, others)) => format!(", {} and {last}", others.join(", ")),
+        Some((last, [])) => format!("; also {last}"),
+        Some((last, others)) => format!("; also {} and {last}", others.join(", ")),
     }
 }
 
@@ -147,11 +143,7 @@ pub fn waited_for(summary: &Summary, loss: &Loss) -> Option<String> {
     }
     let more = if partners.count() > NAMED { " and others" } else { "" };
     let reasons = reasons(loss).map_or_else(String::new, |reasons| format!(": {reasons}"));
-    // Of several calls, ranks may wait for partners in one, and for all ranks in another.
-    let waiting = match loss.kind {
-        LossKind::WaitForPartner if !loss.also_in.is_empty() => "in messages they wait".to_owned(),
-        _ => waiting(&loss.waiting_ranks, of),
-    };
+    let waiting = waiting(&loss.waiting_ranks, of);
     Some(format!("{waiting} for {}{more}{reasons}", named.join(", ")))
 }
 

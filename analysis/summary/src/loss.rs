@@ -124,7 +124,8 @@ pub struct Loss {
     pub when: Option<When>,
     /// Context in which the loss shows.
     pub symptom: Symptom,
-    /// Other contexts in which the loss shows, by falling share.
+    /// Other contexts in which the loss shows, by falling share. The synchronisation in which the
+    /// first ranks of a pipeline wait comes last, and does not count for `waiting_ranks`.
     #[serde(default)]
     pub also_in: Vec<Symptom>,
     /// Causes of the loss, by falling share.

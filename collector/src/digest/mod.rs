@@ -17,10 +17,10 @@ use crate::clock_rate::Rate;
 use crate::history::{History, HistoryOptions, Setting, ThreadHistory};
 use crate::loop_profiles::wanted;
 use crate::process_info::FinalThreadState;
-use crate::profile::ProcessProfile;
+use crate::profile::{Frame, ProcessProfile};
 use crate::replay::Replay;
 use crate::replay_target::Window;
-use crate::spooling::meta::Meta;
+use crate::spooling::meta::{Meta, NameMeta};
 use crate::spooling::{JOURNAL, SPOOL};
 use plimsoll_binary::Structures;
 use plimsoll_spool::{Address, Kind, SpoolError, SpoolReader, Step, Stream};
@@ -206,7 +206,12 @@ impl<R: Read + Seek> Digest<R> {
         if self.is_broken_off {
             history.break_off();
         }
-        process.names.iter().for_each(|name| history.learn(name));
+        for name in &process.names {
+            // Another build may number the calls differently.
+            let call = name.frame.call.and_then(|id| self.calls.get(&id).copied());
+            let frame = Frame { call, ..name.frame.clone() };
+            history.learn(&NameMeta { frame, ..name.clone() });
+        }
         // A communicating thread that began when the spool was full is not in it.
         let main = status.main.filter(|stream| process.threads.contains_key(stream));
         let living: BTreeMap<u32, &FinalThreadState> =

@@ -315,9 +315,9 @@ function seenIn(loss: Loss, of: number): string {
     case "oversubscription":
       return `${place}: runnable threads wait for a core, ${seconds(symptom.max_s)} at most`;
     case "wait_for_partner":
-      return [symptom, ...loss.also_in ?? []].map((it) => `${endOf(it.path)} ` +
-        `(${seconds(it.max_s)} at most, ${seconds(it.mean_s)} on average)`).join(", ") +
-        `, where ${waiters} ${waits(loss)}`;
+      return [`${place}, where ${waiters} ${waits(loss)} (${seconds(symptom.max_s)} at most, ${mean})`,
+        ...(loss.also_in ?? []).map((it) => `${endOf(it.path)} (${seconds(it.mean_s)} on average)`),
+      ].join("; also ");
     default:
       return `${place}, where ${waiters} ${waits(loss)} ` +
         `(${seconds(symptom.max_s)} at most, ${mean})`;
