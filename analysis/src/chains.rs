@@ -102,8 +102,10 @@ pub fn chains(
             single.unwrap_or_else(|| beginning(&waits, &all, axis))
         });
         let lateness = (whole_ns > 0.0).then(|| lateness(&partners.reasons(at), known_ns));
+        let known = lateness.as_ref().filter(|it| is_late(it));
+        let for_last = known.map(|_| for_last(&partners.waits(at), whole_ns, axis));
         Chain {
-            waits_for: waits_for(&waits, axis),
+            waits_for: waits_for(&for_last.unwrap_or(waits), axis),
             origin: origin.flatten(),
             lateness,
             pattern: lateness.as_ref().and_then(pattern),
@@ -149,6 +151,25 @@ fn pattern(lateness: &Lateness) -> Option<Pattern> {
         return Some(Pattern::LateSender);
     }
     (lateness.late_receiver >= MIN_PATTERN_FRACTION).then_some(Pattern::LateReceiver)
+}
+
+/// Returns whether recorded messages name the late partner in most of the waiting.
+fn is_late(lateness: &Lateness) -> bool {
+    lateness.late_sender + lateness.late_receiver >= MIN_PATTERN_FRACTION
+}
+
+/// Returns the waiting of a loss, `whole_ns` nanoseconds, divided as in `late`, the waits of ranks
+/// for the partner that came last. A call that completes several messages waits for that one only,
+/// while its measured time is shared among all partners.
+fn for_last(late: &Waits, whole_ns: f64, axis: &MatrixAxis) -> Waits {
+    let late_ns: f64 = late.values().sum();
+    let mut waits = Waits::new();
+    for ((waiter, partner), ns) in late {
+        if let (Some(waiter), Some(partner)) = (axis.of(*waiter), axis.of(*partner)) {
+            *waits.entry((waiter, partner)).or_default() += ns / late_ns * whole_ns;
+        }
+    }
+    waits
 }
 
 /// Returns the ranks that the waiting ranks of a loss wait for. All ranks spend some time in the

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::delays::Waits;
 use crate::message_ends::{Call, Late, Lateness};
 
 /// Maximum number of waits that a delay is followed through.
@@ -109,6 +110,18 @@ impl LatePartners {
         let mut reasons = Reasons::default();
         self.of_loss(loss).for_each(|call| reasons.add(call));
         reasons
+    }
+
+    /// Returns how long ranks wait in the calls in which a loss shows, by rank and by the partner
+    /// that came last.
+    pub fn waits(&self, loss: usize) -> Waits {
+        let mut waits = Waits::new();
+        for call in self.of_loss(loss) {
+            let Some(late) = call.late else { continue };
+            let ns = call.weight as f64 * call.late_ns() as f64;
+            *waits.entry((call.rank, late.partner)).or_default() += ns;
+        }
+        waits
     }
 
     /// Returns the ranks that computed while others waited in the calls in which a loss shows.
@@ -303,6 +316,16 @@ mod tests {
             let most = of_step.iter().max_by(|a, b| a.1.total_cmp(b.1)).unwrap();
             assert_eq!(*most.0, step / 8 + 1, "{of_step:?}");
         }
+    }
+
+    #[test]
+    fn a_call_waits_for_the_partner_that_comes_last() {
+        let waits = halo(5, 40, |row, _| if row == 2 { 1000 } else { 200 }).waits(0);
+        let of = |rank: u32| -> Vec<u32> {
+            let of_rank = waits.iter().filter(|((waiter, _), ns)| *waiter == rank && **ns > 0.0);
+            of_rank.map(|((_, partner), _)| *partner).collect()
+        };
+        assert_eq!([of(0), of(1), of(3), of(4)], [vec![1], vec![2], vec![2], vec![3]]);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl MatrixAxis {
     }
 
     /// Returns the axis entry of a rank; `None` if the rank has none.
-    fn of(&self, rank: u32) -> Option<u32> {
+    pub fn of(&self, rank: u32) -> Option<u32> {
         match self {
             Self::Ranks(ranks) => ranks.position(rank),
             Self::Clusters(clusters) => {
