@@ -361,7 +361,7 @@ fn work_left_to_other_programs_and_to_streams_is_the_ranks() {
         let summary = job.summary();
         let worst = summary.worst();
         assert!(["serialization", "load_imbalance"].contains(&worst.kind()), "{}", job.text());
-        assert_eq!(worst.first_cause(), Some("run_shell"), "{}", job.text());
+        assert_eq!(worst.cause_path().last(), Some(&"run_shell"), "{}", job.text());
         assert_eq!(worst.field("slow_ranks"), "0", "{}", job.text());
         let shells = summary.of_function("system");
         assert_within("time", shells.sum_s, job.truth().number("shells_s"), TOLERANCE);

@@ -78,7 +78,7 @@ test("threads that wait for a core need not be more than the cores", () => {
 
 test("threads that do the work of the ranks and are not compared are a doubt", () => {
   const summary = small();
-  const words = /losses between these are not found/;
+  const words = /losses between others are not found/;
   assert.doesNotMatch(doubtsOf(summary).join(" "), words);
   summary.efficiency.parallel = null;
   summary.run.threads = summary.run.ranks;
