@@ -369,9 +369,13 @@ fn work_left_to_other_programs_and_to_streams_is_the_ranks() {
         for (function, per_iteration) in
             [("system", 1.0), ("pclose", 1.0), ("fwrite", 6.0), ("fread", 1.0)]
         {
-            let calls = summary.of_function(function);
-            assert!(calls.calls_exact, "{function}: {}", job.text());
-            assert_eq!(calls.calls, per_iteration * ITERATIONS, "{function}");
+            // Samples may lie in the function of a short call, which is not counted.
+            let nodes = summary.of_function(function).nodes.into_iter();
+            let counted =
+                nodes.filter(|at| summary.at(&format!("/tree/nodes/{at}/calls_exact")) == true);
+            let calls: f64 =
+                counted.map(|at| summary.number(&format!("/tree/nodes/{at}/calls"))).sum();
+            assert_eq!(calls, per_iteration * ITERATIONS, "{function}");
         }
     });
 }
