@@ -154,8 +154,8 @@ fn is_io(call: &str) -> bool {
 /// Returns which ranks make the calls in which a loss shows: `in all ranks`, `on rank 0`; `in
 /// total` if some ranks make none.
 fn on_ranks(totals: &Totals, facts: &AdviceInput<'_>) -> String {
-    let nodes = [&facts.finding.symptom].into_iter().chain(&facts.finding.also_in);
-    let callers = nodes.map(|node| totals.nodes[*node as usize].inclusive.ranks).max();
+    let nodes = facts.finding.shown_in();
+    let callers = nodes.map(|node| totals.nodes[node as usize].inclusive.ranks).max();
     // Several contexts may lie on different ranks.
     let is_alone = facts.finding.also_in.is_empty() && facts.waiting.len() == 1;
     match callers {
@@ -203,15 +203,16 @@ const MIN_UNEVEN_WORK_FRACTION: f64 = 0.25;
 
 fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     // Other ranks wait in the synchronisation that ends a pipeline.
-    let mut finding = facts.finding.clone();
-    let ending = totals.sums.phases.get(&finding.phase).and_then(|phase| phase.ends_in);
-    finding.also_in.retain(|call| Some(*call) != ending);
-    let it = Calls::of(totals, &finding);
+    let phase = totals.sums.phases.get(&facts.finding.phase);
+    let ending = phase.and_then(|phase| phase.ends_in);
+    let calls: Vec<NodeId> =
+        facts.finding.shown_in().filter(|call| Some(*call) != ending).collect();
+    let calls = call_names(totals, &calls);
     if locks_window(name(totals, facts.finding.symptom)) {
         let waiters = ranks(facts.waiting, "waits", "wait");
-        return format!("In {}, {waiters}: {LOCKED_WINDOW}", it.names);
+        return format!("In {}, {waiters}: {LOCKED_WINDOW}", calls);
     }
-    let wait = format!("In {}, {} for", it.names, ranks(facts.waiting, "waits", "wait"));
+    let wait = format!("In {}, {} for", calls, ranks(facts.waiting, "waits", "wait"));
     let Some(cause) = facts.finding.causes.first() else {
         let slow = &facts.finding.slow_ranks;
         let (partners, reason) = match slow.is_empty() {
@@ -241,7 +242,6 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
             facts.cause_s.1,
         );
     }
-    let phase = totals.sums.phases.get(&facts.finding.phase);
     let excess_s = phase.map_or(0.0, |it| it.work.imbalance(totals.job.ranks.len()) / NS_PER_S);
     let in_turn = match excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s() {
         true => {
@@ -338,14 +338,7 @@ struct Calls {
 
 impl Calls {
     fn of(totals: &Totals, finding: &Finding) -> Self {
-        let nodes: Vec<NodeId> = [&[finding.symptom], &finding.also_in[..]].concat();
-        let mut names: Vec<&str> = nodes.iter().map(|node| name(totals, *node)).collect();
-        let mut known: Vec<&str> = Vec::new();
-        names.retain(|name| {
-            let is_new = !known.contains(name);
-            known.push(name);
-            is_new
-        });
+        let nodes: Vec<NodeId> = finding.shown_in().collect();
         let phases = finding.phases(totals);
         let is_ending =
             phases.iter().any(|phase| phase.ends_in.is_some_and(|it| nodes.contains(&it)));
@@ -358,12 +351,22 @@ impl Calls {
         let lost_s = finding.seconds * f64::from(totals.job.ranks.len());
         let lacks_waits = is_ending && lost_s < measured_s;
         let time_s = if lacks_waits { lost_s } else { measured_s };
-        let names = match nodes.as_slice() {
-            [one] => spoken(totals, *one),
-            _ => listed(&names),
-        };
-        Self { names, calls, moved, time_s, lacks_waits }
+        Self { names: call_names(totals, &nodes), calls, moved, time_s, lacks_waits }
     }
+}
+
+/// Returns the names of calls, each once.
+fn call_names(totals: &Totals, calls: &[NodeId]) -> String {
+    if let [one] = calls {
+        return spoken(totals, *one);
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for name in calls.iter().map(|call| name(totals, *call)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    listed(&names)
 }
 
 /// Returns `a, b and c`; only the first few names of a long list.

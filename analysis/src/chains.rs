@@ -68,10 +68,7 @@ pub struct Beginning {
 /// Returns the call paths in which each loss shows.
 pub fn shown_paths(totals: &Totals, findings: &[Finding]) -> Vec<Vec<Vec<crate::canonical::Step>>> {
     let contexts = &totals.tree.contexts;
-    let paths = |finding: &Finding| {
-        let nodes = [finding.symptom].into_iter().chain(finding.also_in.iter().copied());
-        nodes.map(|node| path(contexts, node)).collect()
-    };
+    let paths = |finding: &Finding| finding.shown_in().map(|node| path(contexts, node)).collect();
     findings.iter().map(paths).collect()
 }
 
@@ -118,8 +115,7 @@ pub fn chains(
 /// Returns the time of all ranks in the contexts in which a loss shows, without collectives, in
 /// nanoseconds.
 fn shown_ns(totals: &Totals, finding: &Finding) -> f64 {
-    let shown: BTreeSet<NodeId> =
-        [finding.symptom].into_iter().chain(finding.also_in.iter().copied()).collect();
+    let shown: BTreeSet<NodeId> = finding.shown_in().collect();
     // A loop that polls may be shown beside its polls.
     let is_outermost = |node: &&NodeId| {
         totals.tree.contexts.outwards(**node).skip(1).all(|outer| !shown.contains(&outer))

@@ -91,6 +91,11 @@ impl Finding {
 }
 
 impl Finding {
+    /// Returns the contexts in which the loss shows, largest first.
+    pub fn shown_in(&self) -> impl Iterator<Item = NodeId> {
+        [self.symptom].into_iter().chain(self.also_in.iter().copied())
+    }
+
     /// Returns the part of `seconds` in the loss's own phase.
     pub fn own_s(&self) -> f64 {
         self.seconds - self.first_instances.values().sum::<f64>()
@@ -120,9 +125,9 @@ impl Finding {
     /// to those of this loss.
     pub fn shows_also_where(&mut self, other: &Self) {
         self.waits_also_where(other);
-        for call in [&other.symptom].into_iter().chain(&other.also_in) {
-            if *call != self.symptom && !self.also_in.contains(call) {
-                self.also_in.push(*call);
+        for call in other.shown_in() {
+            if self.shown_in().all(|known| known != call) {
+                self.also_in.push(call);
             }
         }
     }

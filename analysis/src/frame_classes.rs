@@ -19,12 +19,6 @@ const SYSTEM_MODULES: &[&str] = &[
 /// Modules of the C library.
 const C_LIBRARY_MODULES: &[&str] = &["libc.so", "libc-2", "libpthread"];
 
-/// Returns whether a frame belongs to a language library, including code compiled into the program.
-/// Such code is never named as a cause, not even if the outermost function calls it.
-pub fn is_of_language(frame: &Frame) -> bool {
-    frame.is_of_language()
-}
-
 /// Returns whether a frame belongs to a system library.
 pub fn is_system(frame: &Frame) -> bool {
     SYSTEM_MODULES.iter().any(|module| frame.module.starts_with(module))

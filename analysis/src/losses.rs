@@ -159,8 +159,7 @@ fn outside_calls(
     owners: &Owners,
     findings: &[Finding],
 ) -> Option<Finding> {
-    let calls = findings.iter().flat_map(|it| it.also_in.iter().chain([&it.symptom]));
-    let lost: BTreeSet<NodeId> = calls.copied().collect();
+    let lost: BTreeSet<NodeId> = findings.iter().flat_map(Finding::shown_in).collect();
     let is_inside = |node: NodeId| {
         totals.tree.threads[node as usize] == Threads::Main
             && owners.resource[node as usize].is_some_and(|call| lost.contains(&call))

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_collector::profile::{ContextTree, Frame, FrameKind, NodeId};
 
-use crate::frame_classes::{is_loop, is_of_language, is_part, is_system};
+use crate::frame_classes::{is_loop, is_part, is_system};
 use crate::label::Label;
 use crate::labelling::ContextClass;
 
@@ -55,7 +55,7 @@ impl Owners {
         }
         let is_inside_mpi =
             |frame: &Frame| frame.call.is_none() && mpi.contains(frame.module.as_str());
-        let is_library = |frame: &Frame| is_of_language(frame) || is_inside_mpi(frame);
+        let is_library = |frame: &Frame| frame.is_of_language() || is_inside_mpi(frame);
         for (node, id) in tree.nodes.iter().zip(0..) {
             let outer = node.parent.and_then(|parent| answering[parent as usize]);
             let frame = &tree.frames[node.frame as usize];
@@ -75,7 +75,7 @@ impl Owners {
                     let around = node.parent.is_some_and(|parent| {
                         let is_inlined = frame.kind == FrameKind::Inlined;
                         by_user[parent as usize]
-                            || is_inlined && is_of_language(tree.frame_of(parent))
+                            || is_inlined && tree.frame_of(parent).is_of_language()
                     });
                     around && !is_library(frame)
                 }

@@ -7,17 +7,16 @@
 
 use std::cmp::Reverse;
 
-use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::{Threads, path};
 use crate::finding::{Finding, half_query};
-use crate::frame_classes::{is_of_language, is_system};
+use crate::frame_classes::is_system;
 use crate::imbalance::Cause;
 use crate::metrics::NS_PER_S;
 use crate::owners::Owners;
 use crate::queries::Quantity;
-use crate::siblings::PlaceTotals;
+use crate::siblings::{PlaceTotals, waits_for_threads};
 use crate::summary::LossKind;
 use crate::team_losses::phase_of;
 use crate::team_places::{TeamPlaces, with_callees};
@@ -45,7 +44,8 @@ pub fn siblings(totals: &Totals, owners: &Owners) -> Vec<Finding> {
 
 /// Returns whether a loss is one between sibling threads: uneven threads outside of OpenMP teams.
 pub fn is_between_siblings(totals: &Totals, finding: &Finding) -> bool {
-    finding.kind == LossKind::ThreadImbalance && waits_for_threads(totals, finding.symptom)
+    finding.kind == LossKind::ThreadImbalance
+        && waits_for_threads(&totals.tree.contexts, finding.symptom)
 }
 
 /// Returns the place of the sibling threads that a loss is between, and the context of the
@@ -64,20 +64,15 @@ pub fn place_of<'t>(totals: &'t Totals, finding: &Finding) -> Option<(NodeId, &'
 /// Returns the call in which the communicating threads wait longest for other threads; `None` if
 /// they do not.
 fn longest_wait(totals: &Totals) -> Option<NodeId> {
+    let contexts = &totals.tree.contexts;
     let is_wait = |node: &NodeId| {
-        totals.tree.threads[*node as usize] == Threads::Main && waits_for_threads(totals, *node)
+        totals.tree.threads[*node as usize] == Threads::Main
+            && contexts.frame_of(*node).call.is_some()
+            && waits_for_threads(contexts, *node)
     };
     let time = |node: NodeId| totals.nodes[node as usize].inclusive.sum;
     let waits = (0..totals.nodes.len() as NodeId).filter(is_wait);
     waits.max_by_key(|node| (time(*node), Reverse(*node))).filter(|node| time(*node) > 0)
-}
-
-/// Returns whether a context is a call that waits for other threads, made by no other call.
-fn waits_for_threads(totals: &Totals, node: NodeId) -> bool {
-    let contexts = &totals.tree.contexts;
-    let call = |node: NodeId| contexts.frame_of(node).call;
-    call(node).and_then(calls::class) == Some(CallClass::WaitPartner)
-        && contexts.outwards(node).skip(1).all(|caller| call(caller).is_none())
 }
 
 /// Returns the contexts of other threads with the same path of functions of the program as
@@ -123,7 +118,7 @@ fn innermost(
             of_place(inner) > 0.0 && of_place(inner) >= MIN_INNER_FRACTION * of_place(&at)
         };
         let Some(inner) = largest.filter(holds_most) else { break };
-        if !is_of_language(frame(&inner)) && !is_system(frame(&inner)) {
+        if !frame(&inner).is_of_language() && !is_system(frame(&inner)) {
             cause = inner.clone();
         }
         at = inner;

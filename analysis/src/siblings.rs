@@ -41,7 +41,8 @@ pub fn siblings_of<'r>(rank: &'r Rank<'_>) -> Vec<SiblingWork<'r>> {
     if groups.is_empty() {
         return Vec::new();
     }
-    let waits = waits_for_threads(&profile.tree);
+    let nodes = 0..profile.tree.nodes.len() as NodeId;
+    let waits: Vec<bool> = nodes.map(|node| waits_for_threads(&profile.tree, node)).collect();
     let in_call = at_or_below(&profile.tree, |frame| frame.call.is_some());
     let works = |node: usize| rank.context_classes[node].is_useful();
     let is_busy = |node: usize| works(node) || in_call[node] && !waits[node];
@@ -77,17 +78,11 @@ fn slowest_and_mean_ns(threads: &SiblingThreads, is_chosen: impl Fn(usize) -> bo
     [chosen_ns(&threads.slowest), chosen_ns(&threads.sum) / threads.threads.max(1)]
 }
 
-/// Returns for each context of a tree whether a thread waits there for other threads of its
-/// process: in a call that waits for a thread, made by no other call such as one of MPI.
-fn waits_for_threads(tree: &ContextTree) -> Vec<bool> {
-    // Call around each context, and whether it waits for threads.
-    let mut around: Vec<Option<bool>> = Vec::with_capacity(tree.nodes.len());
-    for (node, id) in tree.nodes.iter().zip(0..) {
-        let outer = node.parent.and_then(|parent| around[parent as usize]);
-        let class = tree.frame_of(id).call.and_then(calls::class);
-        around.push(outer.or_else(|| Some(class? == CallClass::WaitPartner)));
-    }
-    around.into_iter().map(|call| call == Some(true)).collect()
+/// Returns whether a thread waits in a context for other threads of its process: the outermost call
+/// around it waits for a thread, not one of MPI.
+pub fn waits_for_threads(tree: &ContextTree, node: NodeId) -> bool {
+    let outermost = tree.outwards(node).filter_map(|at| tree.frame_of(at).call).last();
+    outermost.and_then(calls::class) == Some(CallClass::WaitPartner)
 }
 
 /// Sibling threads of some ranks, by place of creation.

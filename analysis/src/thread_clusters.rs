@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use plimsoll_collector::profile::{Frame, FrameKind, NodeId};
 use plimsoll_trees::{Content, Node};
 
-use crate::frame_classes::{is_of_language, is_part, is_system, is_unnamed};
+use crate::frame_classes::{is_part, is_system, is_unnamed};
 use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
 use crate::summary::ThreadCluster;
@@ -83,7 +83,7 @@ fn common_of_program(
     context: &dyn Fn(&Node) -> Option<NodeId>,
 ) -> Option<String> {
     let start = outermost(totals, tree, context)?;
-    if !is_of_language(totals.tree.contexts.frame_of(start)) {
+    if !totals.tree.contexts.frame_of(start).is_of_language() {
         return None;
     }
     let mut names = BTreeSet::new();
@@ -104,7 +104,7 @@ fn collect_names(
             return;
         }
         let is_function = matches!(frame.kind, FrameKind::Function | FrameKind::Inlined);
-        if is_function && !is_of_language(frame) {
+        if is_function && !frame.is_of_language() {
             names.insert(frame.function.clone());
             return;
         }

@@ -113,7 +113,7 @@ impl Frame {
     }
 
     /// Returns whether the code belongs to a language library, or is compiled into the program from
-    /// one.
+    /// one. It is never named as a cause, not even if the outermost function calls it.
     pub fn is_of_language(&self) -> bool {
         let begins = |name: &str, known: &[&str]| known.iter().any(|known| name.starts_with(known));
         // Methods of Rust traits are written `<Type as Trait>::method`.

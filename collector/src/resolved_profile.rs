@@ -211,16 +211,7 @@ impl Values {
     fn nanoseconds(&self, partition: &mut Partition, order: &[u32]) -> Vec<(NodeId, NodeValue)> {
         let convert = |(node, value): (&NodeId, &Value)| {
             let exclusive_ns = partition.take(value.time);
-            let value = NodeValue {
-                exclusive_ns,
-                run_delay_ns: partition.rate.ns(value.run_delay).min(exclusive_ns),
-                calls: value.calls,
-                bytes: value.bytes,
-                long_ns: partition.rate.ns(value.long),
-                samples: value.samples,
-                poll_gap_ns: partition.rate.ns(value.poll_gap_of_time()).min(exclusive_ns),
-            };
-            (*node, value)
+            (*node, in_ns(partition.rate, value, exclusive_ns))
         };
         let something = |(_, value): &(NodeId, NodeValue)| *value != NodeValue::default();
         let mut values: Vec<(&NodeId, &Value)> = self.values.iter().collect();
@@ -230,6 +221,19 @@ impl Values {
         // Kept until the end of the analysis, for each rank of the node.
         values.shrink_to_fit();
         values
+    }
+}
+
+/// Returns the values of a context with times in nanoseconds, of these `exclusive_ns` in itself.
+fn in_ns(rate: Rate, value: &Value, exclusive_ns: u64) -> NodeValue {
+    NodeValue {
+        exclusive_ns,
+        run_delay_ns: rate.ns(value.run_delay).min(exclusive_ns),
+        calls: value.calls,
+        bytes: value.bytes,
+        long_ns: rate.ns(value.long),
+        samples: value.samples,
+        poll_gap_ns: rate.ns(value.poll_gap_of_time()).min(exclusive_ns),
     }
 }
 

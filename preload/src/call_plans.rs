@@ -61,12 +61,12 @@ impl Steps {
     pub const HAS_RANKS: Self = Self(1 << 9);
     /// The call may complete, cancel or free requests of messages.
     pub const ENDS_REQUESTS: Self = Self(1 << 10);
+    /// The call makes a persistent request and starts nothing.
+    pub const ONLY_PREPARES: Self = Self(1 << 11);
     /// The call's last argument is a stream of the C library.
     pub const READS_STREAM: Self = Self(1 << 12);
     /// The call's result is a number of items; the argument before their number is their size.
     pub const RETURNS_ITEMS: Self = Self(1 << 13);
-    /// The call makes a persistent request and starts nothing.
-    pub const ONLY_PREPARES: Self = Self(1 << 11);
 
     const fn with(self, steps: Self, needed: bool) -> Self {
         if needed { Self(self.0 | steps.0) } else { self }

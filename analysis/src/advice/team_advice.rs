@@ -159,7 +159,7 @@ pub(super) fn short_tasks(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let teams = &totals.teams;
     // The symptoms are the calls that create most of the tasks in their regions.
     let finding = facts.finding;
-    let is_symptom = |call: NodeId| call == finding.symptom || finding.also_in.contains(&call);
+    let is_symptom = |call: NodeId| finding.shown_in().any(|shown| shown == call);
     let (mut whole, mut work_ns) = (Creation::default(), 0);
     for (region, creation) in &teams.creations {
         if creation.call.is_some_and(|(_, call)| is_symptom(call)) {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use plimsoll_collector::profile::{Aggregation, Node, NodeId};
 
 use super::{ListedProcess, LocationTimes, Role, RoleTotals, ThreadTotals};
-use crate::frame_classes::is_of_language;
 use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
 use crate::summary::{
@@ -127,7 +126,7 @@ impl ThreadTotals {
         for node in self.contexts.keys() {
             let Node { parent, frame, .. } = contexts.nodes[*node as usize];
             let outer = parent.and_then(|parent| place_of.get(&parent).copied().flatten());
-            if is_of_language(contexts.frame_of(*node)) {
+            if contexts.frame_of(*node).is_of_language() {
                 place_of.insert(*node, outer);
                 continue;
             }

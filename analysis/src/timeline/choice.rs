@@ -36,8 +36,7 @@ pub fn chosen(
     let count = contexts.len();
     let mut of_losses: BTreeSet<NodeId> = BTreeSet::new();
     for finding in findings {
-        of_losses.insert(finding.symptom);
-        of_losses.extend(&finding.also_in);
+        of_losses.extend(finding.shown_in());
         of_losses.extend(finding.causes.iter().map(|cause| cause.node));
     }
     if shows_threads {

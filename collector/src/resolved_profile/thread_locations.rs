@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_calls::{self as calls, CallClass};
 
-use super::{FinishedRun, Partition, Values};
+use super::{FinishedRun, Partition, Values, in_ns};
 use crate::clock_rate::Rate;
 use crate::context_values::Value;
 use crate::contexts::Contexts;
@@ -424,19 +424,8 @@ fn work_ns(values: &[(NodeId, NodeValue)], idle: &[bool]) -> u64 {
 
 /// Returns values in nanoseconds, each rounded by itself.
 fn by_node(rate: Rate, values: &Values) -> Vec<(NodeId, NodeValue)> {
-    let convert = |(node, value): (&NodeId, &Value)| {
-        let exclusive_ns = rate.ns(value.time);
-        let value = NodeValue {
-            exclusive_ns,
-            run_delay_ns: rate.ns(value.run_delay).min(exclusive_ns),
-            calls: value.calls,
-            bytes: value.bytes,
-            long_ns: rate.ns(value.long),
-            samples: value.samples,
-            poll_gap_ns: rate.ns(value.poll_gap_of_time()).min(exclusive_ns),
-        };
-        (*node, value)
-    };
+    let convert =
+        |(node, value): (&NodeId, &Value)| (*node, in_ns(rate, value, rate.ns(value.time)));
     let values = values.values.iter().map(convert);
     values.filter(|(_, value)| *value != NodeValue::default()).collect()
 }

@@ -213,7 +213,8 @@ fn time_between_polls_is_that_of_the_samples_around_it() {
         [value.exclusive_ns / STAMP_NS, value.poll_gap_ns / STAMP_NS]
     };
     assert_eq!(found("app+0x1000>app+0x3000"), [140, 15]);
-    // 193 of 219 sampled stamps, and as much of the 59 stamps between two samples in polls.
+    // Of 219 sampled stamps, 193 lie between polls. The same part of the 59 stamps between two
+    // samples in polls is added.
     assert_eq!(found("app+0x1000>app+0x2000"), [278, 244]);
     let poll = value(&profile, phase, "app+0x1000>app+0x2000>MPI_Iprobe");
     assert_eq!((poll.calls, poll.bytes, poll.poll_gap_ns), (71, 0, 0));

@@ -315,7 +315,8 @@ function seenIn(loss: Loss, of: number): string {
     case "oversubscription":
       return `${place}: runnable threads wait for a core, ${seconds(symptom.max_s)} at most`;
     case "wait_for_partner":
-      return [`${place}, where ${waiters} ${waits(loss)} (${seconds(symptom.max_s)} at most, ${mean})`,
+      return [
+        `${place}, where ${waiters} ${waits(loss)} (${seconds(symptom.max_s)} at most, ${mean})`,
         ...(loss.also_in ?? []).map((it) => `${endOf(it.path)} (${seconds(it.mean_s)} on average)`),
       ].join("; also ");
     default:
