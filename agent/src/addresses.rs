@@ -66,7 +66,7 @@ impl Interned {
 pub enum Refused {
     /// The address lies in no executable module, or follows no call instruction.
     Implausible,
-    /// The tables are full, or another thread is just entering the address.
+    /// The tables are full.
     NoRoom,
 }
 
@@ -126,7 +126,7 @@ impl Addresses {
     ) -> Result<Interned, Refused> {
         match self.find(key(value, flags)) {
             Found::Payload(payload) => Ok(Interned::from_payload(payload)),
-            Found::Room(_) | Found::Unloaded(..) => {
+            Found::Room(_) | Found::Claimed(_) | Found::Unloaded(..) => {
                 self.enter(value, flags, published, snapshot, scratch)
             }
             Found::Nothing => Err(Refused::NoRoom),
@@ -147,7 +147,7 @@ impl Addresses {
                 0 => return Found::Room(at),
                 found if found == key => {
                     return match entry.payload.load(Ordering::Acquire) {
-                        0 => Found::Nothing,
+                        0 => Found::Claimed(at),
                         payload if payload & UNLOADED_PAYLOAD != 0 => Found::Unloaded(at, payload),
                         payload => Found::Payload(payload),
                     };
@@ -208,31 +208,28 @@ impl Addresses {
             }
         };
         // Another thread may enter the same address meanwhile: then that thread's id is used, and
-        // the id announced here stays unused.
+        // the id announced here stays unused. None waits for the other, which may be off its core.
         loop {
-            let found = self.find(key);
-            let id = match found {
+            let (at, before) = match self.find(key) {
                 Found::Payload(payload) => return Ok(Interned::from_payload(payload)),
                 Found::Nothing => return Err(Refused::NoRoom),
-                // The same file is back where it was, and its addresses keep their ids.
-                Found::Unloaded(_, before) if published.module(before as u32) == module_number => {
-                    before as u32
+                Found::Room(at) => {
+                    let key_word = &self.entries[at].key;
+                    // Either way, the next look shows which key has won.
+                    let _ = key_word.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
+                    continue;
                 }
-                Found::Unloaded(..) | Found::Room(_) => announce()?,
+                Found::Claimed(at) => (at, 0),
+                Found::Unloaded(at, before) => (at, before),
             };
-            let payload = payload | u64::from(id);
+            // The same file is back where it was: its addresses keep their ids.
+            let is_back = before != 0 && published.module(before as u32) == module_number;
+            let id = if is_back { before as u32 } else { announce()? };
             if sensitive {
                 self.markable.deny(id);
             }
-            let (word, before, new) = match found {
-                Found::Unloaded(at, before) => (&self.entries[at].payload, before, payload),
-                Found::Room(at) => (&self.entries[at].key, 0, key),
-                Found::Payload(_) | Found::Nothing => continue,
-            };
-            if word.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                if let Found::Room(at) = found {
-                    self.entries[at].payload.store(payload, Ordering::Release);
-                }
+            let (word, payload) = (&self.entries[at].payload, payload | u64::from(id));
+            if word.compare_exchange(before, payload, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Ok(Interned::from_payload(payload));
             }
         }
@@ -297,6 +294,8 @@ enum Found {
     Payload(u64),
     /// Index and payload of an entry with unloaded code.
     Unloaded(usize, u64),
+    /// Index of an entry with the key and without a payload: another thread is entering it.
+    Claimed(usize),
     Room(usize),
     Nothing,
 }
@@ -328,5 +327,76 @@ impl Published<'_> {
         entry.flags.store(flags, Ordering::Relaxed);
         entry.value.store(value, Ordering::Release);
         Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    /// Tables of a process without addresses.
+    struct Tables {
+        addresses: Box<Addresses>,
+        table: Vec<Address>,
+        used: AtomicU32,
+    }
+
+    impl Tables {
+        fn new() -> Self {
+            let address = || Address {
+                value: AtomicU64::new(0),
+                module: AtomicU32::new(0),
+                flags: AtomicU32::new(0),
+            };
+            Self {
+                // SAFETY: the tables live in zeroed memory.
+                addresses: unsafe { Box::new_zeroed().assume_init() },
+                table: (0..MAX_ADDRESSES).map(|_| address()).collect(),
+                used: AtomicU32::new(0),
+            }
+        }
+
+        /// Interns a wrapped call.
+        fn intern(&self, call: u64) -> Result<u32, Refused> {
+            let published = Published { table: &self.table, used: &self.used };
+            let snapshot = Snapshot::new(Vec::new());
+            let mut scratch = CfiScratch::default();
+            let interned =
+                self.addresses.intern(call, false, &published, &snapshot, &mut scratch)?;
+            Ok(interned.id)
+        }
+    }
+
+    #[test]
+    fn an_address_that_another_thread_has_begun_to_enter_is_interned() {
+        let tables = Tables::new();
+        let at = probe(7).next().expect("a key has probes");
+        tables.addresses.entries[at].key.store(7, Ordering::Relaxed);
+        assert_eq!(tables.intern(7), Ok(1));
+        assert_eq!(tables.intern(7), Ok(1), "the id stays");
+        assert_eq!(tables.table[1].value.load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn threads_that_enter_the_same_addresses_get_the_same_ids() {
+        const THREADS: usize = 4;
+        const CALLS: u64 = 500;
+        let (tables, begin) = (Tables::new(), Barrier::new(THREADS));
+        let intern_all = || {
+            begin.wait();
+            (1..=CALLS).map(|call| tables.intern(call)).collect::<Vec<_>>()
+        };
+        let of_threads = thread::scope(|scope| {
+            let threads = [(); THREADS].map(|()| scope.spawn(intern_all));
+            threads.map(|thread| thread.join().expect("no thread panics"))
+        });
+        for (call, id) in (1..).zip(&of_threads[0]) {
+            let id = id.expect("there is room") as usize;
+            assert_eq!(tables.table[id].value.load(Ordering::Relaxed), call);
+        }
+        assert!(of_threads.iter().all(|ids| *ids == of_threads[0]));
     }
 }
