@@ -35,6 +35,18 @@ pub struct Finished {
 /// If it cannot be started or takes longer than `limit`; then all its processes are killed, and
 /// the message shows what they printed.
 pub fn run(mut command: Command, directory: &Path, limit: Duration) -> Finished {
+    try_run(&mut command, directory, limit).unwrap_or_else(|hang| panic!("{hang}"))
+}
+
+/// As [`run`]. Returns the message about a command that takes longer than `limit`.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn try_run(
+    command: &mut Command,
+    directory: &Path,
+    limit: Duration,
+) -> Result<Finished, String> {
     let (stdout_path, stderr_path) = (directory.join("stdout"), directory.join("stderr"));
     let create = |path: &Path| File::create(path).expect("the job's directory can be written");
     let mark = directory.display().to_string();
@@ -66,12 +78,12 @@ pub fn run(mut command: Command, directory: &Path, limit: Duration) -> Finished 
         // The job's processes are killed anyway; errors here do not matter.
         let _ = child.kill();
         let _ = child.wait();
-        panic!(
+        return Err(format!(
             "{command:?} hangs: not at its end after {limit:?}; processes: {left_behind:?}\n\
              stdout:\n{stdout}\nstderr:\n{stderr}"
-        );
+        ));
     };
-    Finished { status, took, stdout, stderr, left_behind }
+    Ok(Finished { status, took, stdout, stderr, left_behind })
 }
 
 /// Adds a line with the seconds that a command took, and the name of its test, to the file named by

@@ -89,28 +89,30 @@ pub fn retry_on_noise<T>(run: impl Fn() -> T, assertions: impl Fn(&T)) -> T {
         }
         (found, meter.disturbance())
     };
-    run_until(measured_run, assertions, may_repeat, |failure| {
-        let test = thread::current().name().unwrap_or_default().to_owned();
-        // Messages contain whole losses and reports: the test shows those if it fails in the end.
-        let beginning = |message: &str| -> String {
-            message.lines().next().unwrap_or_default().chars().take(200).collect()
-        };
-        match failure {
-            Failure::Again { message, disturbance } => {
-                let message = beginning(message);
-                print_line(&match disturbance.is_noticeable() {
-                    false => format!("AGAIN: {test}: {message}"),
-                    true => format!("DISTURBED: {test}: {disturbance}: {message}"),
-                });
-                wait_for_cores();
-            }
-            Failure::Skipped { message, cores } => print_line(&format!(
-                "SKIPPED: {test}: others used {cores:.1} cores or more in all runs ({}): {}",
-                runs.get(),
-                beginning(message)
-            )),
+    run_until(measured_run, assertions, may_repeat, |failure| match failure {
+        Failure::Again { message, disturbance } if disturbance.is_noticeable() => {
+            print_of_test("DISTURBED", &disturbance.to_string(), message);
+            wait_for_cores();
+        }
+        Failure::Again { message, .. } => {
+            print_of_test("AGAIN", "undisturbed", message);
+            wait_for_cores();
+        }
+        Failure::Skipped { message, cores } => {
+            let runs = runs.get();
+            let why = format!("others used {cores:.1} cores or more in all runs ({runs})");
+            print_of_test("SKIPPED", &why, message);
         }
     })
+}
+
+/// Reports on stderr that an attempt of this test failed: what follows from it, why, and the
+/// beginning of the message. Messages contain whole losses and reports, which the test shows if it
+/// fails in the end.
+pub fn print_of_test(consequence: &str, why: &str, message: &str) {
+    let test = thread::current().name().unwrap_or_default().to_owned();
+    let beginning: String = message.lines().next().unwrap_or_default().chars().take(200).collect();
+    print_line(&format!("{consequence}: {test}: {why}: {beginning}"));
 }
 
 /// Consequence of a failed run.

@@ -9,7 +9,7 @@ use crate::artifacts::{artifacts, target_dir};
 use crate::job_lock::{lock_exclusively, lock_shared};
 use crate::mpi::Mpi;
 use crate::outcome::Outcome;
-use crate::retry_on_noise::retry_on_noise;
+use crate::retry_on_noise::{print_of_test, retry_on_noise};
 use crate::scratch::Scratch;
 use crate::subject::{Form, Program, program};
 use crate::{mpi, nodes, process};
@@ -189,7 +189,16 @@ impl Job {
         command.envs(subject.variables.iter().map(|(name, value)| (name, value)));
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let shown = format!("{command:?}");
-        let finished = process::run(command, scratch.path(), self.limit);
+        let mut run = || process::try_run(&mut command, scratch.path(), self.limit);
+        let first = match run() {
+            // Launchers may hang after a rank has aborted the job, for reasons of their own.
+            Err(hang) if self.watch == Watch::Off => {
+                print_of_test("AGAIN", "without Plimsoll", &hang);
+                run()
+            }
+            first => first,
+        };
+        let finished = first.unwrap_or_else(|hang| panic!("{hang}"));
         Outcome::new(shown, finished, scratch)
     }
 
