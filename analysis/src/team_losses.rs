@@ -96,7 +96,9 @@ fn of_region(
     }
     let imbalance = totals.teams.imbalance.get(&node).copied().unwrap_or_default();
     let overhead_ns = overhead_ns(region);
-    let is_fine = sums.mean_work_ns < MAX_FINE_REGION_NS.saturating_mul(sums.instances)
+    // Without its begin and end, which are what a short region costs.
+    let body_ns = sums.mean_work_ns.saturating_add(sums.barrier_ns / u64::from(sums.threads));
+    let is_fine = body_ns < MAX_FINE_REGION_NS.saturating_mul(sums.instances)
         && overhead_ns >= MIN_FINE_OVERHEAD_FRACTION * sums.elapsed_ns as f64;
     let (kind, lost_ns) = match is_fine {
         // The threads of a short region are uneven because they begin one after another.

@@ -123,8 +123,8 @@ pub const MIN_DIFFERENCE_SHARE: f64 = 0.5;
 
 // Teams of threads (OpenMP)
 
-/// Maximum mean work of a thread in one instance of a fine-grained parallel region, in nanoseconds.
-/// Starting and ending a region takes some microseconds.
+/// Maximum time of a thread in one instance of a fine-grained parallel region without its begin and
+/// end, which take some microseconds: mean work and waits for other threads, in nanoseconds.
 pub const MAX_FINE_REGION_NS: u64 = 100_000;
 /// Minimum part of the duration of fine-grained regions in which no thread works.
 pub const MIN_FINE_OVERHEAD_FRACTION: f64 = 0.1;

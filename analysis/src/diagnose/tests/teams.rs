@@ -665,6 +665,15 @@ fn short_regions_lose_all_time_without_work() {
         kinds(|_, contexts| region(1_960, [1000, 200, 300], contexts)),
         [LossKind::ThreadImbalance]
     );
+    // Waits of 98 and 108 us in each, such as in a doacross loop, beside hardly any work.
+    assert_eq!(
+        kinds(|_, contexts| in_barriers(region(10_000, [1000, 1, 1], contexts), 3_900)),
+        [LossKind::FineGrainedRegions]
+    );
+    assert_eq!(
+        kinds(|_, contexts| in_barriers(region(9_000, [1000, 1, 1], contexts), 3_900)),
+        [LossKind::ThreadImbalance]
+    );
     // 11 % and 9 % without work.
     assert_eq!(
         kinds(|_, contexts| region(100_000, [1000, 850, 890], contexts)),
