@@ -25,7 +25,8 @@ use crate::team_places::{TeamPlaces, TeamWork};
 use crate::team_times::uneven_ns;
 use crate::thresholds::{
     MAX_FINE_REGION_NS, MAX_TASK_COST_NS, MIN_CAUSE_SHARE, MIN_FINE_OVERHEAD_FRACTION,
-    MIN_INNER_FRACTION, MIN_TASK_COST_FRACTION, MIN_UNEVEN_THREADS_FRACTION,
+    MIN_INNER_FRACTION, MIN_TASK_COST_FRACTION, MIN_TEAM_SIZE_FRACTION,
+    MIN_UNEVEN_THREADS_FRACTION,
 };
 use crate::totals::{PhaseTotals, Totals};
 
@@ -329,7 +330,8 @@ fn is_region_of(totals: &Totals, node: NodeId, cause: NodeId) -> bool {
 
 /// Returns the region that makes ranks slow because it has smaller teams there than elsewhere;
 /// `None` if none explains enough of a load imbalance, or if teams of the largest size would save
-/// less than half of the time by which these ranks exceed the mean of all ranks.
+/// too little of the time by which these ranks exceed the mean of all ranks
+/// ([`MIN_TEAM_SIZE_FRACTION`]).
 pub fn smaller_teams<'t>(
     totals: &'t Totals,
     finding: &Finding,
@@ -344,7 +346,7 @@ pub fn smaller_teams<'t>(
         let excess_ns = with_team_ns(*threads) - region.sums.elapsed_ns as f64 / ranks;
         let saved_ns = with_team_ns(*threads) - with_team_ns(region.sums.threads);
         let is_by_size = saved_ns > 0.0
-            && 2.0 * saved_ns >= excess_ns
+            && saved_ns >= MIN_TEAM_SIZE_FRACTION * excess_ns
             && !slow.is_empty()
             && slow.iter().all(|rank| small.contains(rank));
         is_by_size.then_some(excess_ns)

@@ -145,6 +145,9 @@ pub const MIN_TASK_COST_FRACTION: f64 = 0.5;
 /// to name them. With two threads they explain at most half: even threads would still have more
 /// work than those of other ranks.
 pub const MIN_UNEVEN_THREADS_FRACTION: f64 = 0.3;
+/// Minimum part of the time by which ranks with small teams exceed the mean of all ranks that teams
+/// of the largest size would save, if the size is the reason.
+pub const MIN_TEAM_SIZE_FRACTION: f64 = 0.5;
 
 // Cross-check of phases by the ranks' returns from synchronisations (ours)
 
@@ -323,6 +326,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("max_task_cost_ns", MAX_TASK_COST_NS as f64),
         ("min_task_cost_fraction", MIN_TASK_COST_FRACTION),
         ("min_uneven_threads_fraction", MIN_UNEVEN_THREADS_FRACTION),
+        ("min_team_size_fraction", MIN_TEAM_SIZE_FRACTION),
         ("min_apart_instance_fraction", MIN_APART_INSTANCE_FRACTION),
         ("min_apart_periods", MIN_APART_PERIODS),
         ("max_groups", MAX_GROUPS as f64),

@@ -7,13 +7,13 @@
 //! [`CallClass`], and `analysis/CALLS.md` shows the table with these labels.
 //!
 //! ```
-//! use plimsoll_calls::{CallClass, STREAM, call, class, id_of};
+//! use plimsoll_calls::{CallClass, ON_RESOURCE, call, class, id_of};
 //!
 //! let read = id_of("read");
 //! assert_eq!(call(read).map(|call| call.name), Some("read"));
 //! assert_eq!(class(read), Some(CallClass::Io));
 //! // A read of a socket waits for a partner.
-//! assert_eq!(class(read | STREAM), Some(CallClass::WaitResource));
+//! assert_eq!(class(read | ON_RESOURCE), Some(CallClass::WaitResource));
 //! ```
 //!
 //! # Design constraints
@@ -38,9 +38,9 @@ pub use symbols::{Convention, MAX_SYMBOL_BYTES, RUNTIME_SYMBOLS, RuntimeSymbol, 
 /// Lowest address of code; an "address" below it is a [`CallId`].
 pub const FIRST_CODE_ADDRESS: u64 = 4096;
 
-/// Bit of a [`CallId`]: the descriptor of a read or write is a stream (socket, pipe, terminal), so
-/// that the call waits for a partner and not for a file.
-pub const STREAM: u16 = 0x800;
+/// Bit of a [`CallId`]: the descriptor of a read or write is a socket, pipe or terminal, so that
+/// the call waits for a resource outside of the process and not for a file.
+pub const ON_RESOURCE: u16 = 0x800;
 
 /// Maximum time between two polls of a polling loop, in nanoseconds. A longer time between them may
 /// be work.
@@ -177,18 +177,18 @@ const fn extent_of(name: &str) -> Extent {
     Extent::Whole
 }
 
-/// Index into [`CALLS`] plus one, possibly with the bit [`STREAM`]; 0 is no call.
+/// Index into [`CALLS`] plus one, possibly with the bit [`ON_RESOURCE`]; 0 is no call.
 pub type CallId = u16;
 
 /// Returns the entry of a recorded call; `None` for an id that is not in the table.
 pub fn call(id: CallId) -> Option<&'static Call> {
-    CALLS.get(usize::from(id & !STREAM).checked_sub(1)?)
+    CALLS.get(usize::from(id & !ON_RESOURCE).checked_sub(1)?)
 }
 
-/// Returns the class of a recorded call: [`CallClass::WaitResource`] with the bit [`STREAM`].
+/// Returns the class of a recorded call: [`CallClass::WaitResource`] with the bit [`ON_RESOURCE`].
 pub fn class(id: CallId) -> Option<CallClass> {
     let class = call(id)?.class;
-    Some(if id & STREAM != 0 { CallClass::WaitResource } else { class })
+    Some(if id & ON_RESOURCE != 0 { CallClass::WaitResource } else { class })
 }
 
 macro_rules! word {
@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn ids_name_their_calls_and_stay_below_code() {
-        assert!(CALLS.len() < usize::from(STREAM), "ids would collide with the stream bit");
-        assert!(u64::from(STREAM) * 2 <= FIRST_CODE_ADDRESS);
+        assert!(CALLS.len() < usize::from(ON_RESOURCE), "ids would collide with the bit");
+        assert!(u64::from(ON_RESOURCE) * 2 <= FIRST_CODE_ADDRESS);
         for (i, entry) in CALLS.iter().enumerate() {
             assert_eq!(usize::from(id_of(entry.name)), i + 1, "{} is listed twice", entry.name);
             let words = [entry.communicator, entry.count, entry.datatype, entry.in_place];
@@ -298,8 +298,8 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_waited_for() {
+    fn a_socket_pipe_or_terminal_is_waited_for() {
         assert_eq!(class(id_of("read")), Some(CallClass::Io));
-        assert_eq!(class(id_of("read") | STREAM), Some(CallClass::WaitResource));
+        assert_eq!(class(id_of("read") | ON_RESOURCE), Some(CallClass::WaitResource));
     }
 }

@@ -17,7 +17,7 @@ use crate::observed_process::Observed;
 use crate::stack_memory::StackMemory;
 use crate::thread_state::{State, add_owned};
 use crate::unwind::{Frame, Frames, Start, Unwinding, WalkEnd};
-use plimsoll_calls::{CallClass, CallId, STREAM, class};
+use plimsoll_calls::{CallClass, CallId, ON_RESOURCE, class};
 use plimsoll_sys::syscalls::syscall;
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::segment::MAX_SLOTS;
@@ -138,7 +138,7 @@ fn find_other(state: &mut State, entry: &Entry, first: usize) -> Option<usize> {
 fn stands(state: &State, entry: &Entry, at: usize) -> bool {
     let slot = &state.regions.slots[at];
     let path = state.regions.path(at);
-    slot.call & !STREAM == entry.call
+    slot.call & !ON_RESOURCE == entry.call
         && slot.on_stack
         && slot.graft == state.graft
         && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
@@ -165,7 +165,7 @@ fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
     candidates(hash(entry)).find(|at| {
         let slot = &state.regions.slots[*at];
         let path = state.regions.path(*at);
-        slot.call & !STREAM == entry.call
+        slot.call & !ON_RESOURCE == entry.call
             && slot.outwards
             && slot.graft == state.graft
             && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
@@ -292,8 +292,8 @@ fn push_below_last(unwinding: &mut Unwinding<'_>, path: &mut Frames, frame: Fram
 /// one. Returns `None` if there is no path.
 fn store(observed: &Observed, state: &mut State, entry: &Entry, whole: bool) -> Option<usize> {
     let mut call = entry.call;
-    if is_stream(entry.descriptor) {
-        call |= STREAM;
+    if is_resource(entry.descriptor) {
+        call |= ON_RESOURCE;
     }
     let call_id = observed.with_unwinding(state, |unwinding, _| unwinding.intern_call(call))??;
     let at =
@@ -314,7 +314,7 @@ pub(super) struct StoredCall {
 /// As [`store`], for an interned call.
 pub(super) fn store_path(state: &mut State, stored: StoredCall, whole: bool) -> Option<usize> {
     let StoredCall { call, call_id, at: Frame { address, return_slot, .. } } = stored;
-    let first = first_slot(call & !STREAM, return_slot, address);
+    let first = first_slot(call & !ON_RESOURCE, return_slot, address);
     if state.found.as_slice().is_empty() {
         return None;
     }
@@ -365,7 +365,7 @@ pub(super) fn store_path(state: &mut State, stored: StoredCall, whole: bool) -> 
     let path_key = ids.fold(state.graft, |key, id| key.then(u64::from(id)));
     let declared = outermost(path);
     let slot = &mut state.regions.slots[at];
-    slot.polls = class(call & !STREAM) == Some(CallClass::Polling);
+    slot.polls = class(call & !ON_RESOURCE) == Some(CallClass::Polling);
     slot.declared = if call == DECLARED { 0 } else { declared };
     slot.path = state.regions.paths.keep(slot.path, path);
     (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
@@ -386,7 +386,7 @@ fn flush_all(state: &mut State) {
 }
 
 /// Returns whether a file descriptor is a socket, a pipe or a terminal. Preserves errno.
-fn is_stream(descriptor: libc::c_int) -> bool {
+fn is_resource(descriptor: libc::c_int) -> bool {
     if descriptor < 0 {
         return false;
     }

@@ -10,7 +10,7 @@ use super::shares::{self, CallTimes, LastShare};
 use super::{CallKind, Open, exit};
 use crate::observed_process::Observed;
 use crate::thread_state::{State, store_owned};
-use plimsoll_calls::{CallClass, CallId, OPENMP_IDLE, STREAM, class};
+use plimsoll_calls::{CallClass, CallId, ON_RESOURCE, OPENMP_IDLE, class};
 use plimsoll_wire::clock_anchor::stamp;
 use plimsoll_wire::lengths::LengthOf;
 use plimsoll_wire::record::Record;
@@ -108,7 +108,7 @@ impl OpenTask {
 pub fn begin_task(observed: &Observed, state: &mut State, function: u64, ticks: u64) -> OpenTask {
     let waited = state.regions.open;
     let slot = &state.regions.slots[usize::from(waited.slot)];
-    let (call, waited_path) = (slot.call & !STREAM, slot.path_key);
+    let (call, waited_path) = (slot.call & !ON_RESOURCE, slot.path_key);
     let is_open = waited.return_slot != 0;
     let kind = match class(call) {
         _ if call == OPENMP_IDLE => CallKind::Other,

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use plimsoll_calls::{CallId, STREAM, id_of};
+use plimsoll_calls::{CallId, ON_RESOURCE, id_of};
 use plimsoll_wire::teams::PathKey;
 
 use crate::clock_rate::Rate;
@@ -378,7 +378,7 @@ impl<R: Read + Seek> Digest<R> {
                     }
                 }
                 Meta::Calls(calls) => {
-                    let ours = |(id, name): (CallId, String)| (id, id_of(&name) | id & STREAM);
+                    let ours = |(id, name): (CallId, String)| (id, id_of(&name) | id & ON_RESOURCE);
                     self.calls.extend(calls.into_iter().map(ours));
                 }
                 Meta::ThreadEnd(end) => {
