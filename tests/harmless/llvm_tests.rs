@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -155,8 +154,7 @@ impl LlvmTests {
         }
         let mut command = Command::new("bash");
         command.arg("-c").arg(script);
-        let run = || process::run(command, scratch.path(), limit);
-        let outcome = match catch_unwind(AssertUnwindSafe(run)) {
+        let outcome = match process::try_run(&mut command, scratch.path(), limit) {
             Err(_) => "hangs".to_owned(),
             Ok(finished) if !finished.left_behind.is_empty() => "leaves processes".to_owned(),
             Ok(finished) => match finished.status.code() {

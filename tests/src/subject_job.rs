@@ -190,15 +190,13 @@ impl Job {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let shown = format!("{command:?}");
         let mut run = || process::try_run(&mut command, scratch.path(), self.limit);
-        let first = match run() {
-            // Launchers may hang after a rank has aborted the job, for reasons of their own.
-            Err(hang) if self.watch == Watch::Off => {
-                print_of_test("AGAIN", "without Plimsoll", &hang);
-                run()
-            }
-            first => first,
-        };
-        let finished = first.unwrap_or_else(|hang| panic!("{hang}"));
+        let mut finished = run();
+        // Launchers may hang after a rank has aborted the job, for reasons of their own.
+        if let (Err(hang), Watch::Off) = (&finished, self.watch) {
+            print_of_test("AGAIN", "without Plimsoll", hang);
+            finished = run();
+        }
+        let finished = finished.unwrap_or_else(|hang| panic!("{hang}"));
         Outcome::new(shown, finished, scratch)
     }
 
