@@ -259,9 +259,9 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 fn large_message(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
     format!(
-        "{} moves {} a call, which takes {}. Send less, in smaller numbers or only what has \
-         changed; or send while the ranks compute, by MPI_Isend and MPI_Irecv.",
-        place_and_calls(totals, facts.finding, &it),
+        "{} move {} each, which takes {}. Send less, in smaller numbers or only what has changed; \
+         or send while the ranks compute, by MPI_Isend and MPI_Irecv.",
+        calls_in_place(totals, facts.finding, &it),
         bytes(it.moved / it.calls.max(1)),
         seconds(it.time_s / it.calls.max(1) as f64),
     )
@@ -307,9 +307,9 @@ fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         false => "let ranks share a file by collective calls of MPI-IO; ",
     };
     format!(
-        "{} takes {time}{much}. Read or write less, or less often; {share}or leave it to a thread \
+        "{} take {time}{much}. Read or write less, or less often; {share}or leave it to a thread \
          while the others compute.",
-        place_and_calls(totals, facts.finding, &it),
+        calls_in_place(totals, facts.finding, &it),
     )
 }
 
@@ -392,8 +392,8 @@ fn place(totals: &Totals, finding: &Finding) -> String {
     )
 }
 
-fn place_and_calls(totals: &Totals, finding: &Finding, calls: &Calls) -> String {
-    format!("{}, called by {},", calls.names, place(totals, finding))
+fn calls_in_place(totals: &Totals, finding: &Finding, calls: &Calls) -> String {
+    format!("The calls of {} in {}", calls.names, place(totals, finding))
 }
 
 fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {

@@ -10,6 +10,8 @@ const MAX_LOOPS: usize = 2;
 const MIN_LOOP_FRACTION: f64 = 0.1;
 /// Maximum number of clusters that are described; those that take most time come first.
 const MAX_CLUSTERS: usize = 3;
+/// Maximum difference between durations that a reader need not see, as a part of the longer one.
+const MAX_ALIKE_FRACTION: f64 = 0.2;
 /// Maximum length of a list of iterations, in characters.
 const MAX_LIST_CHARS: usize = 40;
 
@@ -67,21 +69,29 @@ fn has_true_numbers(it: &Loop, all: u64) -> bool {
     it.iterations.exact || last.is_none_or(|last| u64::from(last) < all)
 }
 
-/// Joins clusters that read alike: their printed durations are equal, and they have neither period
-/// nor distinction.
+/// Joins clusters that take about the same time, have no period, and differ little in what they
+/// execute.
 fn distinguishable(clusters: &[IterationCluster]) -> Vec<IterationCluster> {
-    let is_plain = |it: &IterationCluster| it.period.is_none() && distinction(it).is_none();
+    let is_plain = |it: &IterationCluster| {
+        let differs = |by: &Distinction| by.mean_s - by.others_s > MAX_ALIKE_FRACTION * it.mean_s;
+        it.period.is_none() && !distinction(it).is_some_and(differs)
+    };
     let members = |it: &IterationCluster| it.iterations.parse::<RankSet>().ok();
     let mut joined: Vec<IterationCluster> = Vec::new();
     for cluster in clusters {
-        let reads_alike = |it: &&mut IterationCluster| {
-            is_plain(it) && is_plain(cluster) && seconds(it.mean_s) == seconds(cluster.mean_s)
+        let is_alike = |it: &&mut IterationCluster| {
+            let (short_s, long_s) = (it.mean_s.min(cluster.mean_s), it.mean_s.max(cluster.mean_s));
+            is_plain(it) && is_plain(cluster) && long_s - short_s <= MAX_ALIKE_FRACTION * long_s
         };
-        if let Some(alike) = joined.iter_mut().find(reads_alike)
+        if let Some(alike) = joined.iter_mut().find(is_alike)
             && let (Some(known), Some(more)) = (members(alike), members(cluster))
         {
-            alike.weight = Some(weight(alike) + weight(cluster));
+            let (before, added) = (weight(alike), weight(cluster));
+            let total_s = alike.mean_s * before as f64 + cluster.mean_s * added as f64;
+            alike.mean_s = total_s / (before + added).max(1) as f64;
+            alike.weight = Some(before + added);
             alike.iterations = known.union(&more).to_string();
+            alike.distinction = None;
         } else {
             joined.push(cluster.clone());
         }
@@ -195,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_that_read_alike_are_joined() {
+    fn clusters_that_differ_little_are_joined() {
         let cluster = |iterations: &str, mean_s, weight, period| IterationCluster {
             iterations: iterations.into(),
             mean_s,
@@ -206,14 +216,31 @@ mod tests {
             slices: Vec::new(),
             instance: None,
         };
+        let taking = |mean_s, others_s| {
+            Some(Distinction { node: 2, path: Vec::new(), mean_s, others_s })
+        };
+        let jitter = cluster("17", 0.023, 2, None);
+        let jitter = IterationCluster { distinction: taking(0.0225, 0.0199), ..jitter };
+        let other_work = cluster("18", 0.02, 2, None);
+        let other_work = IterationCluster { distinction: taking(0.012, 0.0), ..other_work };
         let joined = distinguishable(&[
-            cluster("0,2-7", 0.02021, 14, None),
-            cluster("1", 0.0213, 2, None),
-            cluster("0-4", 0.02019, 5, None),
+            cluster("0,2-7", 0.0202, 14, None),
+            cluster("1", 0.0302, 2, None),
+            cluster("0-4", 0.0201, 4, None),
             cluster("8,16", 0.0202, 2, Some(8)),
+            jitter,
+            other_work,
         ]);
-        let joined: Vec<_> = joined.iter().map(|it| (it.iterations.as_str(), weight(it))).collect();
-        assert_eq!(joined, [("0-7", 19), ("1", 2), ("8,16", 2)]);
+        let joined: Vec<_> = joined
+            .iter()
+            .map(|it| (it.iterations.as_str(), weight(it), (it.mean_s * 1e5).round()))
+            .collect();
+        // 14 x 20.2 ms, 4 x 20.1 ms and 2 x 23 ms.
+        let alike = ("0-7,17", 20, 2046.0);
+        assert_eq!(
+            joined,
+            [alike, ("1", 2, 3020.0), ("8,16", 2, 2020.0), ("18", 2, 2000.0)]
+        );
     }
 
     #[test]

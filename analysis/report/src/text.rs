@@ -25,6 +25,10 @@ const MIN_TREE_LINES: usize = 8;
 const MAX_BRIEF_LOSSES: usize = 3;
 /// Maximum number of notes shown.
 const MAX_NOTES: usize = 4;
+/// Maximum number of lines of a note if there is room for it.
+const MAX_NOTE_LINES: usize = 6;
+/// Maximum number of lines of a note otherwise.
+const MAX_SHORT_NOTE_LINES: usize = 3;
 /// Labels of the paragraphs that the end of the summary has only where there is room for them: the
 /// first ones are left out first.
 const LEFT_OUT_FIRST: [&str; 8] =
@@ -46,7 +50,7 @@ pub fn text(summary: &Summary) -> String {
     };
     // The end is longest with all losses in it. After this first layout the number of shown losses
     // is known.
-    let longest = tail(summary, summary.losses.len());
+    let longest = tail(summary, summary.losses.len(), MAX_SHORT_NOTE_LINES);
     let longest = longest.page(TEXT_LINES.saturating_sub(page.len() + reserved + 1));
     let room = TEXT_LINES.saturating_sub(longest.len() + 1);
     let mut shown = 0;
@@ -59,8 +63,10 @@ pub fn text(summary: &Summary) -> String {
     }
     page.truncate(room);
     page.line("");
-    let end = tail(summary, shown);
-    page.append(end.page(TEXT_LINES - page.len()));
+    let room = TEXT_LINES - page.len();
+    let whole = Some(tail(summary, shown, MAX_NOTE_LINES)).filter(|end| end.len() <= room);
+    let end = whole.unwrap_or_else(|| tail(summary, shown, MAX_SHORT_NOTE_LINES));
+    page.append(end.page(room));
     page.text("")
 }
 
@@ -384,7 +390,7 @@ impl Tail {
     }
 }
 
-fn tail(summary: &Summary, shown: usize) -> Tail {
+fn tail(summary: &Summary, shown: usize, note_lines: usize) -> Tail {
     let mut tail = Tail::default();
     if shown > 0 {
         tail.add("Run time", &run_times(summary, shown), 3);
@@ -402,7 +408,7 @@ fn tail(summary: &Summary, shown: usize) -> Tail {
     tail.add_all("Counters", counters(summary).as_slice(), 3);
     tail.add("Measured", &measured(summary), 3);
     for note in summary.notes.iter().take(MAX_NOTES) {
-        tail.add("Note", note, 3);
+        tail.add("Note", note, note_lines);
     }
     if summary.notes.len() > MAX_NOTES {
         let more = counted((summary.notes.len() - MAX_NOTES) as u64, "further note");

@@ -152,7 +152,7 @@ fn advice_counts_the_calls_of_the_first_iteration() {
     let summary = verdict(&subject);
     let loss = only_loss(&summary);
     assert_eq!((loss.kind, loss.symptom.calls), (LossKind::LargeMessage, 40));
-    let mean = ["38.0 MiB a call", "takes 38.0 ms"];
+    let mean = ["38.0 MiB each", "takes 38.0 ms"];
     assert!(mean.iter().all(|it| loss.advice.replace(TIED, " ").contains(it)), "{}", loss.advice);
 }
 
@@ -197,7 +197,7 @@ fn files_are_a_loss_where_all_ranks_have_them() {
     let loss = only_loss(&summary);
     assert_eq!((loss.kind, loss.label), (LossKind::LargeIo, Label::Io));
     assert_eq!(causes(loss), [("main/checkpoint".to_owned(), 0.5)]);
-    assert!(loss.advice.contains("write and fsync, called by checkpoint"), "{}", loss.advice);
+    assert!(loss.advice.contains("write and fsync in checkpoint"), "{}", loss.advice);
     // If only one rank has the writes, the others wait for it.
     let summary = verdict(&beside_work(|rank| match rank {
         0 => vec![calling("main/checkpoint/write", 50 * MS, 2, 60 * MIB)],
@@ -249,10 +249,10 @@ fn advice_on_files_has_the_mean_time_and_names_the_slow_rank() {
         losses.find(|loss| loss.kind == LossKind::LargeIo).unwrap().advice.replace(TIED, " ")
     };
     let even = advice("main/dump/MPI_File_write_at", [30; 4]);
-    assert!(even.contains("takes 0.30 s on each rank, 2.3 GiB in all ranks"), "{even}");
+    assert!(even.contains("take 0.30 s on each rank, 2.3 GiB in all ranks"), "{even}");
     assert!(even.contains("by collective calls of MPI-IO"), "{even}");
     let uneven = advice("main/dump/MPI_File_write_at", [20, 80, 20, 20]);
-    assert!(uneven.contains("takes 0.35 s on each rank on average, 0.80 s on rank 1"), "{uneven}");
+    assert!(uneven.contains("take 0.35 s on each rank on average, 0.80 s on rank 1"), "{uneven}");
     let collective = advice("main/dump/MPI_File_write_at_all", [30; 4]);
     assert!(!collective.contains("by collective calls"), "{collective}");
 }

@@ -28,7 +28,7 @@ fn messages_are_large_whichever_functions_start_and_complete_them() {
     });
     assert_large(&subject, &["main/finish/MPI_Waitall", "main/pass_on/MPI_Sendrecv"]);
     let advice = &verdict(&subject).losses[0].advice;
-    assert!(advice.contains("moves 80.0 MiB a call"), "not twice as much: {advice}");
+    assert!(advice.contains("move 80.0 MiB each"), "not twice as much: {advice}");
 }
 
 #[test]
@@ -107,5 +107,5 @@ fn an_exchange_that_ends_uneven_work_is_large_by_its_own_time() {
     let summary = diagnosed(80 * MIB);
     assert_eq!(kinds(&summary), [uneven, (LossKind::LargeMessage, 0.8)]);
     let advice = &summary.losses[1].advice;
-    assert!(advice.contains("moves 80.0 MiB a call, which takes 80.0 ms."), "{advice}");
+    assert!(advice.contains("move 80.0 MiB each, which takes 80.0 ms."), "{advice}");
 }
