@@ -24,6 +24,9 @@ fn main() {
                     | "fread"
                     | "__fread_chk"
                     | "fwrite"
+                    | "fgets"
+                    | "__fgets_chk"
+                    | "__getdelim"
             );
             if symbol.belongs_to(call) && !has_hook {
                 let id = index + 1;

@@ -27,7 +27,7 @@ fn note(class: CallClass) -> &'static str {
     match class {
         CallClass::Polling => ": calls that look for progress and return at once",
         CallClass::Sleep => {
-            ": sleeping by the program's own wish, or while a command works: work off the CPU"
+            ": sleeping by the program's own wish, or while its processes work: work off the CPU"
         }
         CallClass::Region => {
             ": parallel regions; the time of the call is the wait for the end of all shares"
@@ -37,7 +37,9 @@ fn note(class: CallClass) -> &'static str {
             ": creating threads, work of their creator; counted, not timed"
         }
         CallClass::WaitPartner => "; of `syscall`, only waits for a futex",
-        CallClass::Io => "; reads and writes of sockets, pipes and terminals: wait_resource",
+        CallClass::Io => {
+            "; on sockets, pipes and terminals: wait_resource, but computation by streams"
+        }
         _ => "",
     }
 }

@@ -3,7 +3,7 @@
 
 use plimsoll_calls::messages::{Messages, messages};
 use plimsoll_calls::requests::{Role, role};
-use plimsoll_calls::{CALLS, CallClass, CallId, Extent, Provider, id_of};
+use plimsoll_calls::{CALLS, CallClass, CallId, Extent, ON_STREAMS, Provider, id_of};
 
 use crate::synchronisations::MAY_SYNCHRONISE;
 
@@ -83,9 +83,6 @@ const FREEING: [CallId; 6] = [
     id_of("MPI_Request_free"),
 ];
 
-/// Calls on streams of the C library.
-const ON_STREAMS: [CallId; 5] =
-    [id_of("fread"), id_of("__fread_chk"), id_of("fwrite"), id_of("fflush"), id_of("fclose")];
 /// Calls on files without a descriptor.
 const ON_NO_DESCRIPTOR: [CallId; 2] = [id_of("msync"), id_of("sync")];
 

@@ -365,10 +365,20 @@ fn work_left_to_other_programs_and_to_streams_is_the_ranks() {
         assert_eq!(worst.field("slow_ranks"), "0", "{}", job.text());
         let shells = summary.of_function("system");
         assert_within("time", shells.sum_s, job.truth().number("shells_s"), TOLERANCE);
+        for function in ["waitpid", "fgets"] {
+            for at in summary.of_function(function).nodes {
+                assert_eq!(summary.text(&format!("/tree/nodes/{at}/label")), "computation");
+            }
+        }
         // Calls that move little are not counted.
-        for (function, per_iteration) in
-            [("system", 1.0), ("pclose", 1.0), ("fwrite", 6.0), ("fread", 1.0)]
-        {
+        for (function, per_iteration) in [
+            ("system", 1.0),
+            ("waitpid", 1.0),
+            ("pclose", 2.0),
+            ("fgets", 1.0),
+            ("fwrite", 6.0),
+            ("fread", 1.0),
+        ] {
             // Samples may lie in the function of a short call, which is not counted.
             let nodes = summary.of_function(function).nodes.into_iter();
             let counted =

@@ -1,6 +1,9 @@
-/* Rank 0 leaves work to shells and writes by streams of the C library; all ranks end an iteration
- * together. A shell takes `ms`. */
+/* Rank 0 leaves work to shells and to a child, and writes by streams of the C library; all ranks
+ * end an iteration together. A shell takes `ms`. */
 #include "ranks.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { LARGE = 3, ITEM = 8, ITEMS = 4096, SMALL = 100 };
 
@@ -10,6 +13,33 @@ static char command[64];
 SHOWN void run_shell(void)
 {
     if (system(command) != 0)
+        exit(2);
+    KEEP_FRAME();
+}
+
+/* Waits for a child for 5 ms. */
+SHOWN void run_child(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        struct timespec time = {0, 5000000};
+        nanosleep(&time, NULL);
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, NULL, 0) != child)
+        exit(2);
+    KEEP_FRAME();
+}
+
+/* The first line is waited for; the second one then lies in the stream's buffer. */
+SHOWN void ask_shell(void)
+{
+    FILE *pipe = popen("sleep 0.005; printf '7\\n8\\n'", "r");
+    char line[16];
+    for (int expected = 7; pipe && expected <= 8; expected++)
+        if (!fgets(line, sizeof line, pipe) || atoi(line) != expected)
+            exit(2);
+    if (!pipe || pclose(pipe) != 0)
         exit(2);
     KEEP_FRAME();
 }
@@ -59,6 +89,8 @@ int main(int argc, char **argv)
             double start_s = wall_s();
             run_shell();
             shells_s += wall_s() - start_s;
+            run_child();
+            ask_shell();
             feed_shell();
             write_state();
         }

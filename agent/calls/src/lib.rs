@@ -42,6 +42,18 @@ pub const FIRST_CODE_ADDRESS: u64 = 4096;
 /// the call waits for a resource outside of the process and not for a file.
 pub const ON_RESOURCE: u16 = 0x800;
 
+/// Calls on streams of the C library.
+pub const ON_STREAMS: [CallId; 8] = [
+    id_of("fread"),
+    id_of("__fread_chk"),
+    id_of("fwrite"),
+    id_of("fgets"),
+    id_of("__fgets_chk"),
+    id_of("__getdelim"),
+    id_of("fflush"),
+    id_of("fclose"),
+];
+
 /// Maximum time between two polls of a polling loop, in nanoseconds. A longer time between them may
 /// be work.
 pub const MAX_POLL_GAP_NS: u64 = 5_000;
@@ -57,13 +69,13 @@ pub enum CallClass {
     Polling,
     /// An MPI file operation, or a read or write of a file.
     Io,
-    /// Waiting for a socket, a pipe, an event or a child process.
+    /// Waiting for a socket, a pipe or an event.
     WaitResource,
     /// Waiting for a lock.
     WaitLock,
     /// Waiting for another thread.
     WaitPartner,
-    /// A sleep that the program asks for, or a wait for a command that it has started; it counts as
+    /// A sleep that the program asks for, or a wait for a process that it has started; it counts as
     /// work, off the CPU.
     Sleep,
     /// A parallel region of OpenMP. Only the wait of the thread that made the region for the end of
@@ -185,10 +197,15 @@ pub fn call(id: CallId) -> Option<&'static Call> {
     CALLS.get(usize::from(id & !ON_RESOURCE).checked_sub(1)?)
 }
 
-/// Returns the class of a recorded call: [`CallClass::WaitResource`] with the bit [`ON_RESOURCE`].
+/// Returns the class of a recorded call. With the bit [`ON_RESOURCE`] a call on a stream waits for
+/// a command that the program has started by popen, any other for a resource.
 pub fn class(id: CallId) -> Option<CallClass> {
-    let class = call(id)?.class;
-    Some(if id & ON_RESOURCE != 0 { CallClass::WaitResource } else { class })
+    let call = call(id)?;
+    Some(match id & ON_RESOURCE {
+        0 => call.class,
+        _ if ON_STREAMS.contains(&(id & !ON_RESOURCE)) => CallClass::Sleep,
+        _ => CallClass::WaitResource,
+    })
 }
 
 macro_rules! word {
@@ -301,5 +318,7 @@ mod tests {
     fn a_socket_pipe_or_terminal_is_waited_for() {
         assert_eq!(class(id_of("read")), Some(CallClass::Io));
         assert_eq!(class(id_of("read") | ON_RESOURCE), Some(CallClass::WaitResource));
+        assert_eq!(class(id_of("fgets")), Some(CallClass::Io));
+        assert_eq!(class(id_of("fgets") | ON_RESOURCE), Some(CallClass::Sleep), "of a command");
     }
 }

@@ -297,6 +297,11 @@ table! {
         fread Io 4 0 _ 2 _ _
         __fread_chk Io 5 0 _ 3 _ _
         fwrite Io 4 0 _ 2 _ _
+        // Lines: measured only where none is left in the stream's buffer. Programs call getline as
+        // __getdelim; a getline may be a function of their own.
+        fgets Io 3 0 _ _ _ _
+        __fgets_chk Io 4 0 _ _ _ _
+        __getdelim Io 4 0 _ _ _ _
         fflush Io 1 0 _ _ _ _
         fclose Io 1 0 _ _ _ _
         flock WaitLock 2 0 _ _ _ _
@@ -325,10 +330,6 @@ table! {
         msgsnd WaitResource 4 0 _ _ _ _
         semop WaitResource 3 0 _ _ _ _
         semtimedop WaitResource 4 0 _ _ _ _
-        wait WaitResource 1 0 _ _ _ _
-        waitpid WaitResource 3 0 _ _ _ _
-        waitid WaitResource 4 0 _ _ _ _
-        wait4 WaitResource 4 0 _ _ _ _
         pause WaitResource 0 0 _ _ _ _
         sigwait WaitResource 2 0 _ _ _ _
         sigtimedwait WaitResource 3 0 _ _ _ _
@@ -339,9 +340,13 @@ table! {
         usleep Sleep 1 0 _ _ _ _
         sleep Sleep 1 0 _ _ _ _
         thrd_sleep Sleep 2 0 _ _ _ _
-        // Work that the program leaves to a process of its own.
+        // Work that the program leaves to processes of its own.
         system Sleep 1 0 _ _ _ _
         pclose Sleep 1 0 _ _ _ _
+        wait Sleep 1 0 _ _ _ _
+        waitpid Sleep 3 0 _ _ _ _
+        waitid Sleep 4 0 _ _ _ _
+        wait4 Sleep 4 0 _ _ _ _
         pthread_mutex_lock WaitLock 1 0 _ _ _ _
         pthread_mutex_timedlock WaitLock 2 0 _ _ _ _
         pthread_rwlock_rdlock WaitLock 1 0 _ _ _ _

@@ -216,9 +216,8 @@ mod tests {
             slices: Vec::new(),
             instance: None,
         };
-        let taking = |mean_s, others_s| {
-            Some(Distinction { node: 2, path: Vec::new(), mean_s, others_s })
-        };
+        let taking =
+            |mean_s, others_s| Some(Distinction { node: 2, path: Vec::new(), mean_s, others_s });
         let jitter = cluster("17", 0.023, 2, None);
         let jitter = IterationCluster { distinction: taking(0.0225, 0.0199), ..jitter };
         let other_work = cluster("18", 0.02, 2, None);
@@ -237,10 +236,7 @@ mod tests {
             .collect();
         // 14 x 20.2 ms, 4 x 20.1 ms and 2 x 23 ms.
         let alike = ("0-7,17", 20, 2046.0);
-        assert_eq!(
-            joined,
-            [alike, ("1", 2, 3020.0), ("8,16", 2, 2020.0), ("18", 2, 2000.0)]
-        );
+        assert_eq!(joined, [alike, ("1", 2, 3020.0), ("8,16", 2, 2020.0), ("18", 2, 2000.0)]);
     }
 
     #[test]
