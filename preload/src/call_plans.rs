@@ -83,8 +83,26 @@ const FREEING: [CallId; 6] = [
     id_of("MPI_Request_free"),
 ];
 
-/// Calls on files without a descriptor.
-const ON_NO_DESCRIPTOR: [CallId; 2] = [id_of("msync"), id_of("sync")];
+/// Calls on files that do not begin with the file's descriptor.
+const ON_NO_DESCRIPTOR: [CallId; 17] = [
+    id_of("msync"),
+    id_of("sync"),
+    id_of("open"),
+    id_of("open64"),
+    id_of("__open_2"),
+    id_of("__open64_2"),
+    id_of("openat"),
+    id_of("openat64"),
+    id_of("creat"),
+    id_of("creat64"),
+    id_of("fopen"),
+    id_of("fopen64"),
+    id_of("truncate"),
+    id_of("rename"),
+    id_of("unlink"),
+    id_of("remove"),
+    id_of("mkdir"),
+];
 
 const fn contains(calls: &[CallId], call: CallId) -> bool {
     let mut at = 0;

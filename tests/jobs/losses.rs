@@ -376,6 +376,7 @@ fn work_left_to_other_programs_and_to_streams_is_the_ranks() {
             ("waitpid", 1.0),
             ("pclose", 2.0),
             ("fgets", 1.0),
+            ("remove", 1.0),
             ("fwrite", 6.0),
             ("fread", 1.0),
         ] {

@@ -293,6 +293,23 @@ table! {
         sync Io 0 0 _ _ _ _
         syncfs Io 1 0 _ _ _ _
         close Io 1 0 _ _ _ _
+        // Files by name: a file system across a network takes long for them, and any for truncation.
+        open Io 3 0 _ _ _ _
+        open64 Io 3 0 _ _ _ _
+        __open_2 Io 2 0 _ _ _ _
+        __open64_2 Io 2 0 _ _ _ _
+        openat Io 4 0 _ _ _ _
+        openat64 Io 4 0 _ _ _ _
+        creat Io 2 0 _ _ _ _
+        creat64 Io 2 0 _ _ _ _
+        fopen Io 2 0 _ _ _ _
+        fopen64 Io 2 0 _ _ _ _
+        truncate Io 2 0 _ _ _ _
+        ftruncate Io 2 0 _ _ _ _
+        rename Io 2 0 _ _ _ _
+        unlink Io 1 0 _ _ _ _
+        remove Io 1 0 _ _ _ _
+        mkdir Io 2 0 _ _ _ _
         // Streams: the count is that of items; measured only where many bytes are moved.
         fread Io 4 0 _ 2 _ _
         __fread_chk Io 5 0 _ 3 _ _
