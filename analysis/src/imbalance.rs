@@ -9,8 +9,8 @@ use crate::instances::{Instance, Instances};
 use crate::owners::Owners;
 use crate::subgroup_intervals::{Excess, SubgroupLosses, UnevenNode};
 use crate::thresholds::{
-    EVENED_OUT_FACTOR, MIN_CAUSE_SHARE, MIN_INNER_FRACTION, MIN_PERIODS_PER_INSTANCE,
-    MIN_SHARED_FRACTION, SUBGROUP_FACTOR,
+    EVENED_OUT_FACTOR, MIN_CAUSE_SHARE, MIN_INNER_FRACTION, MIN_OWN_CAUSE_FRACTION,
+    MIN_PERIODS_PER_INSTANCE, MIN_SHARED_FRACTION, SUBGROUP_FACTOR,
 };
 use crate::totals::{PhaseNode, PhaseSums, PhaseTotals};
 
@@ -164,6 +164,10 @@ impl PhaseImbalance {
     /// show in messages before that synchronisation, or in both places as two losses; the symptom
     /// is the part that shows in the place at hand. Contexts in `shared` are not named as causes
     /// ([`shared_functions`]).
+    ///
+    /// Two contexts that are uneven on different ranks make the function that calls both even. If
+    /// subgroups synchronise between the two, both cost time. Where such synchronisations show the
+    /// loss, and uneven functions explain too little of it, even ones are searched, too.
     pub fn causes(
         &self,
         (tree, owners): (&ContextTree, &Owners),
@@ -175,13 +179,34 @@ impl PhaseImbalance {
             inner.entry(owners.next_owner[*node as usize]).or_default().push(*node);
         }
         let least_ns = MIN_CAUSE_SHARE * loss_ns;
-        let mut walk = Walk { tree, nodes: &self.nodes, inner, least_ns, causes: vec![] };
-        for node in walk.significant(None) {
-            walk.visit(node, true);
+        let explained_ns = |causes: &[Cause]| causes.iter().map(|cause| cause.ns).sum::<f64>();
+        let opened = BTreeSet::new();
+        let mut walk = Walk { tree, nodes: &self.nodes, inner, least_ns, opened, causes: vec![] };
+        walk.visit_all();
+        let is_much = |ns: f64| ns >= MIN_OWN_CAUSE_FRACTION * loss_ns;
+        if self.in_parts.is_some_and(|(_, ns)| is_much(ns)) && !is_much(explained_ns(&walk.causes))
+        {
+            let shown = std::mem::take(&mut walk.causes);
+            walk.opened = self.around_uneven(owners, least_ns);
+            walk.visit_all();
+            let factor = explained_ns(&walk.causes) / loss_ns;
+            // Contexts without a synchronisation between them even each other out.
+            if !(MIN_OWN_CAUSE_FRACTION..=1.0 / MIN_OWN_CAUSE_FRACTION).contains(&factor) {
+                walk.causes = shown;
+            }
         }
         let mut causes = walk.causes;
         causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
         causes
+    }
+
+    /// Returns the contexts around those with more than `least_ns` nanoseconds of imbalance.
+    fn around_uneven(&self, owners: &Owners, least_ns: f64) -> BTreeSet<NodeId> {
+        let uneven = self.nodes.iter().filter(|(_, it)| it.inclusive_ns.max(it.own_ns) > least_ns);
+        let outwards = |(node, _): (&NodeId, _)| {
+            std::iter::successors(Some(*node), |node| owners.next_owner[*node as usize])
+        };
+        uneven.flat_map(outwards).collect()
     }
 }
 
@@ -302,13 +327,26 @@ struct Walk<'a> {
     nodes: &'a BTreeMap<NodeId, NodeImbalance>,
     inner: BTreeMap<Option<NodeId>, Vec<NodeId>>,
     least_ns: f64,
+    /// Contexts that are entered although they may be even as a whole.
+    opened: BTreeSet<NodeId>,
     causes: Vec<Cause>,
 }
 
 impl Walk<'_> {
+    fn visit_all(&mut self) {
+        for node in self.significant(None) {
+            self.visit(node, true);
+        }
+    }
+
+    fn is_uneven(&self, node: NodeId) -> bool {
+        self.nodes[&node].inclusive_ns > self.least_ns
+    }
+
     fn significant(&self, outer: Option<NodeId>) -> Vec<NodeId> {
         let inner = self.inner.get(&outer).map_or(&[][..], Vec::as_slice);
-        inner.iter().copied().filter(|n| self.nodes[n].inclusive_ns > self.least_ns).collect()
+        let enters = |node: &NodeId| self.is_uneven(*node) || self.opened.contains(node);
+        inner.iter().copied().filter(enters).collect()
     }
 
     fn visit(&mut self, node: NodeId, outermost: bool) {
@@ -317,7 +355,7 @@ impl Walk<'_> {
         let explained: f64 = inner.iter().map(|node| self.nodes[node].inclusive_ns).sum();
         // The outermost function holds all of the work: naming it gives no information.
         let split = outermost || explained >= MIN_INNER_FRACTION * imbalance.inclusive_ns;
-        if inner.is_empty() || !split {
+        if self.is_uneven(node) && (inner.is_empty() || !split) {
             self.causes.push(Cause::new(node, false, imbalance.inclusive_ns));
             return;
         }

@@ -46,6 +46,35 @@ fn a_rank_that_is_always_slow_in_its_part_is_named() {
     assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("3,7", "0-2,4-6"));
 }
 
+/// As a transform in two directions, each by other ranks in longer: the whole function is even.
+#[test]
+fn works_that_even_out_across_synchronisations_of_parts_are_named() {
+    let run = |row_between: bool| {
+        let mut subject = Subject::new(8);
+        subject.step(BARRIER, |_| vec![]);
+        for _ in 0..200 {
+            // The excess of a single instance is within the sampling error.
+            let [x_ms, y_ms] = [|rank| 8 - 4 * (rank % 2), |rank| 4 + 4 * (rank % 2)];
+            let x = |rank: u32| doing("main/transform/x", u64::from(x_ms(rank)) * MS);
+            let y = |rank: u32| doing("main/transform/y", u64::from(y_ms(rank)) * MS);
+            if row_between {
+                subject.step_of_parts(|rank| rank / 4, ROW, |rank| vec![x(rank)]);
+                subject.step_of_parts(|rank| rank / 4, ROW, |rank| vec![y(rank)]);
+            } else {
+                subject.step_of_parts(|rank| rank / 4, ROW, |rank| vec![x(rank), y(rank)]);
+            }
+        }
+        subject.step("main/MPI_Finalize", |_| vec![]);
+        verdict(&subject)
+    };
+    let summary = run(true);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::LoadImbalance, 0.8));
+    let both = ["main/transform/x", "main/transform/y"].map(|path| (path.to_owned(), 0.4));
+    assert_eq!(causes(loss), both);
+    assert_eq!(run(false).losses, []);
+}
+
 #[test]
 fn even_parts_lose_nothing() {
     assert_eq!(verdict(&rows(|_| 4)).losses, []);
