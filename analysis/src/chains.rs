@@ -16,7 +16,9 @@ use crate::pairs::{Begin, MatrixAxis, Pairs, Work};
 use crate::partner_work::names_partner;
 use crate::ranks::RankSet;
 use crate::summary::{Lateness, LossKind, Pattern, WaitsFor};
-use crate::thresholds::{MIN_EXPLAINED_WAIT_FRACTION, MIN_FOLLOWED_FRACTION, MIN_PATTERN_FRACTION};
+use crate::thresholds::{
+    MIN_EXPLAINED_WAIT_FRACTION, MIN_FOLLOWED_FRACTION, MIN_LATE_CALL_NS, MIN_PATTERN_FRACTION,
+};
 use crate::totals::Totals;
 
 /// Ranks with at least this fraction of the waiting are named individually, all others together.
@@ -50,6 +52,9 @@ pub struct Chain {
     /// Whether most of the waiting is for partners that are unknown, such as those outside of the
     /// job.
     pub are_unknown: bool,
+    /// Whether the calls of a loss take so long because partners are late, although their duration
+    /// alone would make them frequent calls ([`LossKind::FrequentCommunication`]).
+    pub has_late_partners: bool,
 }
 
 /// The ranks at which a chain begins.
@@ -87,29 +92,45 @@ pub fn chains(
     let partners = LatePartners::new(pairs.ends().calls(error_ns));
     let chain = |(at, finding): (usize, &Finding)| {
         let waits = pairs.loss_waits(at).unwrap_or_default();
-        let is_partners = finding.kind == LossKind::WaitForPartner;
         let whole_ns: f64 = waits.values().sum();
         let are_unknown = pairs.unknown_of_loss_ns(at) > whole_ns;
         if whole_ns < MIN_EXPLAINED_WAIT_FRACTION * shown_ns(totals, finding) {
             return Chain { are_unknown, ..Chain::default() };
         }
         let known_ns = pairs.ends().are_all().then_some(whole_ns);
-        let origin = is_partners.then(|| {
-            let single = beginning_of_steps(&partners.origins(at), known_ns, axis);
-            single.unwrap_or_else(|| beginning(&waits, &all, axis))
-        });
         let lateness = (whole_ns > 0.0).then(|| lateness(&partners.reasons(at), known_ns));
         let known = lateness.as_ref().filter(|it| is_late(it));
+        let may_be_late = known.is_some() && has_long_calls(totals, finding);
+        let is_partners = finding.kind == LossKind::WaitForPartner || may_be_late;
+        let begin = || {
+            let single = beginning_of_steps(&partners.origins(at), known_ns, axis);
+            single.unwrap_or_else(|| beginning(&waits, &all, axis))
+        };
+        let origin = is_partners.then(begin).flatten();
+        // Work that moves from rank to rank is uneven work ([`crate::moving_work`]).
+        let has_late_partners = may_be_late && !origin.as_ref().is_some_and(|it| it.changes);
+        let is_partners = finding.kind == LossKind::WaitForPartner || has_late_partners;
         let for_last = known.map(|_| for_last(&partners.waits(at), whole_ns, axis));
         Chain {
             waits_for: waits_for(&for_last.unwrap_or(waits), axis),
-            origin: origin.flatten(),
+            origin: origin.filter(|_| is_partners),
             lateness,
             pattern: lateness.as_ref().and_then(pattern),
             are_unknown,
+            has_late_partners,
         }
     };
     findings.iter().enumerate().map(chain).collect()
+}
+
+/// Returns whether calls that count as frequent take longer than a message does, on ranks with
+/// cores enough: a partner without a core is late, too.
+fn has_long_calls(totals: &Totals, finding: &Finding) -> bool {
+    let calls = &totals.nodes[finding.symptom as usize];
+    let per_call_ns = calls.inclusive.sum as f64 / calls.calls.max(1) as f64;
+    let is_long = per_call_ns >= MIN_LATE_CALL_NS as f64;
+    let is_frequent = finding.kind == LossKind::FrequentCommunication && finding.group.is_none();
+    is_frequent && is_long && !totals.job.lacks_cores()
 }
 
 /// Returns the time of all ranks in the contexts in which a loss shows, without collectives, in

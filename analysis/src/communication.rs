@@ -273,6 +273,18 @@ fn finding(
     })
 }
 
+/// Returns a loss in calls that looked frequent as the wait for late partners that messages show it
+/// to be.
+pub fn as_wait_for_partner(
+    known: (&Totals, &Owners),
+    scope: &Scope<'_>,
+    finding: &Finding,
+) -> Finding {
+    let kind = LossKind::WaitForPartner;
+    let finding = Finding { kind, causes: Vec::new(), ..finding.clone() };
+    with_partners(known, (scope, scope), finding)
+}
+
 /// Adds the call that ends the phase to the calls in which stages wait for each other, if ranks
 /// wait there, too, beyond what uneven work explains: the first ranks of a pipeline for the last
 /// ones.

@@ -16,7 +16,8 @@ use crate::canonical::CanonicalTree;
 use crate::chains::{self, Chain};
 use crate::clocks::Reference;
 use crate::clusters::Finished;
-use crate::finding::Finding;
+use crate::communication::as_wait_for_partner;
+use crate::finding::{Finding, Scope};
 use crate::groups::{self, Alike, ByContexts, Divergence};
 use crate::imbalance::{Cause, PhaseImbalance, imbalances};
 use crate::input::JobInfo;
@@ -173,6 +174,17 @@ impl Conclusion {
         let error_us = clocks.residual_us.unwrap_or(0.0);
         self.chains = chains::chains(&self.totals, &self.findings, &pairs, &self.axis, error_us);
         self.pairs = Some(pairs);
+        let Self { totals, imbalances, owners, findings, chains, .. } = self;
+        let ranks = totals.job.ranks.len();
+        for (finding, chain) in findings.iter_mut().zip(&*chains) {
+            let index = finding.phase;
+            let both = totals.sums.phases.get(&index).zip(imbalances.get(&index));
+            let Some((phase, imbalance)) = both.filter(|_| chain.has_late_partners) else {
+                continue;
+            };
+            let whole = Scope { index, phase, imbalance, ranks, group: None };
+            *finding = as_wait_for_partner((totals, owners), &whole, finding);
+        }
         chains::begins(&self.findings, &self.chains)
     }
 

@@ -183,6 +183,10 @@ pub const MIN_GROUP_EXCESS_OF_MEAN: f64 = 0.1;
 /// Minimum fraction of the waiting in which the sender (or the receiver) is late for the loss to be
 /// of that pattern.
 pub const MIN_PATTERN_FRACTION: f64 = 0.5;
+/// Minimum mean duration of calls that wait for late partners rather than being frequent, in
+/// nanoseconds: no network takes as long for a small message. In shorter calls, partners are late
+/// by the calls themselves.
+pub const MIN_LATE_CALL_NS: u64 = 1_000_000;
 /// Maximum time between the begins of a partner's receive and send, as a fraction of the wait for
 /// them, for both to have begun together: the partner is then a late sender.
 pub const MAX_SIMULTANEOUS_FRACTION: f64 = 0.05;
@@ -337,6 +341,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_group_excess_of_run", MIN_GROUP_EXCESS_OF_RUN),
         ("min_group_excess_of_mean", MIN_GROUP_EXCESS_OF_MEAN),
         ("min_pattern_fraction", MIN_PATTERN_FRACTION),
+        ("min_late_call_ns", MIN_LATE_CALL_NS as f64),
         ("max_simultaneous_fraction", MAX_SIMULTANEOUS_FRACTION),
         ("min_moving_wait_fraction", MIN_MOVING_WAIT_FRACTION),
         ("min_moving_work_fraction", MIN_MOVING_WORK_FRACTION),

@@ -33,11 +33,21 @@ fn pipeline_of(
     block: impl Fn(u32) -> Vec<Doing>,
     first: impl Fn(u32) -> Vec<Doing>,
 ) -> Vec<RankInput> {
+    pipeline_in(50 * MS, 10, block, first)
+}
+
+/// A pipeline of `steps` steps, in which `block` takes `block_ns` nanoseconds.
+fn pipeline_in(
+    block_ns: u64,
+    steps: u64,
+    block: impl Fn(u32) -> Vec<Doing>,
+    first: impl Fn(u32) -> Vec<Doing>,
+) -> Vec<RankInput> {
     let mut subject = Subject::new(4);
     subject.step(BARRIER, |_| vec![]);
-    for _ in 0..10 {
+    for _ in 0..steps {
         subject.step(BARRIER, |rank| {
-            let before = u64::from(rank) * 50 * MS;
+            let before = u64::from(rank) * block_ns;
             [first(rank), vec![doing("main/sweep/MPI_Recv", before)], block(rank)].concat()
         });
     }
@@ -55,8 +65,9 @@ fn pipeline_of(
             waited_ns,
         };
         let partners = &mut input.profile.partners;
-        partners.extend((rank > 0).then(|| with(rank - 1, 0, 10, u64::from(rank) * 500 * MS)));
-        partners.extend((rank < 3).then(|| with(rank + 1, 10, 0, 0)));
+        let waited_ns = u64::from(rank) * steps * block_ns;
+        partners.extend((rank > 0).then(|| with(rank - 1, 0, steps, waited_ns)));
+        partners.extend((rank < 3).then(|| with(rank + 1, steps, 0, 0)));
     }
     inputs
 }
@@ -143,7 +154,11 @@ fn many_ranks_share_rows_by_clusters() {
 
 /// The pipeline with exemplary messages of its first eight steps, on clocks that differ.
 fn recorded_pipeline() -> Vec<RankInput> {
-    let mut inputs = pipeline();
+    recorded(pipeline(), 50 * MS, 8)
+}
+
+/// Adds exemplary messages of the first `count` steps to a pipeline with blocks of `block_ns`.
+fn recorded(mut inputs: Vec<RankInput>, block_ns: u64, count: u32) -> Vec<RankInput> {
     for input in &mut inputs {
         let Some(node) = node_of(input, "main/sweep/MPI_Recv") else { continue };
         let rank = u64::from(input.rank);
@@ -152,8 +167,8 @@ fn recorded_pipeline() -> Vec<RankInput> {
         let ahead_ns = rank * 1000 * MS;
         sync_returns.begin_ns += ahead_ns;
         sync_returns.ends.iter_mut().for_each(|(_, end)| *end += ahead_ns);
-        for number in 0..8 {
-            let begin_ns = u64::from(number) * 200 * MS;
+        for number in 0..count {
+            let begin_ns = u64::from(number) * 4 * block_ns;
             let message = |is_sent, partner, from_ns, to_ns| ExemplaryMessage {
                 node,
                 is_sent,
@@ -164,15 +179,15 @@ fn recorded_pipeline() -> Vec<RankInput> {
                 posted_ns: begin_ns + from_ns,
                 entered_ns: begin_ns + from_ns,
                 left_ns: begin_ns + to_ns,
-                waited_ns: u64::from(number) * rank * 50 * MS,
+                waited_ns: u64::from(number) * rank * block_ns,
             };
             let messages = &mut input.profile.messages.messages;
-            let own_ns = rank * 50 * MS;
+            let own_ns = rank * block_ns;
             if rank > 0 {
                 messages.push(message(false, input.rank - 1, 0, own_ns));
             }
             if rank < 3 {
-                let sent = message(true, input.rank + 1, own_ns + 50 * MS, own_ns + 50 * MS);
+                let sent = message(true, input.rank + 1, own_ns + block_ns, own_ns + block_ns);
                 messages
                     .push(ExemplaryMessage { waited_ns: (u64::from(number) + 1) * own_ns, ..sent });
             }
@@ -195,6 +210,34 @@ fn late_senders_are_told_from_calls_without_a_record() {
     assert!(!origin.changes);
     let shared = diagnose_on(4, &recorded_pipeline(), &job());
     assert_eq!(shared.losses, summary.losses);
+}
+
+/// As a sweep over small blocks: by their duration alone, the calls would be frequent ones.
+#[test]
+fn short_waits_for_late_senders_are_no_frequent_calls() {
+    let kinds = |block_us: u64, recorded_steps| {
+        let block_ns = block_us * MS / 1000;
+        let block = |_| vec![doing("main/sweep/block", block_ns)];
+        let inputs = pipeline_in(block_ns, 20, block, |_| Vec::new());
+        let summary = diagnose_alone(recorded(inputs, block_ns, recorded_steps), &job()).unwrap();
+        summary
+            .losses
+            .into_iter()
+            .map(|loss| {
+                let names = causes(&loss).into_iter().map(|it| it.0).collect::<Vec<_>>();
+                (loss.kind, loss.pattern, names.join(" "))
+            })
+            .next()
+            .unwrap()
+    };
+    let block = "main/sweep/block".to_owned();
+    let late = (LossKind::WaitForPartner, Some(Pattern::LateSender), block);
+    assert_eq!(kinds(4000, 20), late);
+    let frequent = (LossKind::FrequentCommunication, None, "main/sweep".to_owned());
+    assert_eq!(kinds(4000, 2), frequent);
+    // A rank waits for 1.5 blocks in the mean, which at least a millisecond must take.
+    assert_eq!(kinds(700, 20), late);
+    assert_eq!(kinds(600, 20).0, LossKind::FrequentCommunication);
 }
 
 #[test]
