@@ -9,7 +9,9 @@
 //! synchronisation is wait), is charged first. The remainder is charged to the calls in which ranks
 //! wait unevenly. This includes waiting that shows in the synchronisation at the end of the phase,
 //! where ranks wait that were not held up by other ranks' waiting before, such as the first ranks
-//! of a pipeline.
+//! of a pipeline. What no call can take is the time by which ranks leave the ending synchronisation
+//! after each other. It is charged to the synchronisation if it exceeds the work: the calls then
+//! cost most of the phase. Less may be due to other programs on the ranks' cores.
 
 use std::collections::BTreeMap;
 
@@ -160,7 +162,12 @@ fn shares(scope: &Scope<'_>, residual_ns: f64) -> Vec<(NodeId, f64)> {
     let share = |(call, even, uneven, most): (NodeId, f64, f64, f64)| {
         (call, of_even * even + (of_uneven * uneven).min(most))
     };
-    calls.into_iter().map(share).collect()
+    let mut shares: Vec<(NodeId, f64)> = calls.into_iter().map(share).collect();
+    let rest_ns = residual_ns - shares.iter().map(|(_, ns)| ns).sum::<f64>();
+    let busy_ns = phase.work.mean(ranks) + imbalance.work_ns;
+    let ending = shares.last_mut().filter(|_| phase.ends_in.is_some() && rest_ns > busy_ns);
+    ending.into_iter().for_each(|(_, ns)| *ns += rest_ns);
+    shares
 }
 
 /// Returns the reason for a call's loss of `ns` nanoseconds; `None` if it cannot be determined.

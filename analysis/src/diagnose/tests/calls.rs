@@ -284,6 +284,40 @@ fn calls_that_also_wait_for_uneven_work_are_told_without_that_time() {
     assert!(advice.contains(calls), "{advice}");
 }
 
+/// Each rank in turn leaves a collective late, and so enters the next one late.
+#[test]
+fn ranks_that_leave_collectives_after_each_other_pay_for_them() {
+    const CALL: &str = "main/loop/MPI_Allreduce";
+    let lost = |work_us: u64| {
+        let mut subject = Subject::new(4);
+        for _ in 0..401 {
+            subject.step(CALL, |_| {
+                vec![doing("main/loop/work", work_us * 1000), calling(CALL, 900_000, 1, 8)]
+            });
+        }
+        let mut inputs = subject.inputs();
+        for input in &mut inputs {
+            let rank = u64::from(input.rank);
+            for row in &mut input.profile.rows.rows {
+                let Some(call) = row.ends_in else { continue };
+                let (_, wait_ns) = row.values.iter_mut().find(|(node, _)| *node == call).unwrap();
+                let later_ns = match (row.index % 4, (row.index + 1) % 4) {
+                    (turn, _) if turn == rank => -800_000,
+                    (_, next) if next == rank => 800_000,
+                    _ => 0,
+                };
+                *wait_ns = wait_ns.saturating_add_signed(later_ns);
+                row.duration_ns = row.duration_ns.saturating_add_signed(later_ns);
+            }
+        }
+        let summary = diagnose_alone(inputs, &job()).unwrap();
+        summary.losses.iter().map(|loss| (loss.kind, rounded(loss.seconds))).collect::<Vec<_>>()
+    };
+    assert_eq!(lost(700), [(LossKind::FrequentCommunication, 0.36)]);
+    // Where ranks work for longer, only the time that all ranks spend in the call is its cost.
+    assert_eq!(lost(900), [(LossKind::FrequentCommunication, 0.04)]);
+}
+
 #[test]
 fn threads_that_wait_for_locks_contend_for_them() {
     let mut subject = beside_work(|_| {
