@@ -202,17 +202,18 @@ fn reason(
             false => of_function(LossKind::LargeIo),
         };
     }
-    if context_class.polling || is_short {
+    // Most of the ending call's time may be waiting for uneven work, which is not charged to it.
+    let charged_ns = ns * f64::from(scope.ranks);
+    let moved_ns = totals.bandwidths.least_ns(time.calls, time.moved);
+    let is_transfer = transfer_part(time, &totals.bandwidths) >= MIN_TRANSFER_FRACTION
+        || is_ending && moved_ns >= MIN_TRANSFER_FRACTION * charged_ns;
+    let is_large = is_transfer && time.bytes >= MIN_LARGE_BYTES * time.calls;
+    if context_class.polling || is_short && !is_large {
         // A wait without counted calls (one that a user's rule defines and no wrapper counts) is
         // not frequent.
         return (time.calls > 0).then(|| frequent(totals, call));
     }
-    // Most of the ending call's time may be waiting for uneven work, which is not charged to it.
-    let charged_ns = ns * f64::from(scope.ranks);
-    let moved_ns = totals.bandwidths.least_ns(time.calls, time.moved);
-    if transfer_part(time, &totals.bandwidths) >= MIN_TRANSFER_FRACTION
-        || is_ending && moved_ns >= MIN_TRANSFER_FRACTION * charged_ns
-    {
+    if is_transfer {
         return of_function(LossKind::LargeMessage);
     }
     // Ranks in calls that wait for processes of another job do not wait for each other.

@@ -97,7 +97,7 @@ pub const LONG_CALLS_FRACTION: f64 = 0.5;
 pub const MIN_TRANSFER_FRACTION: f64 = 0.5;
 /// Minimum number of calls per rank that are frequent.
 pub const MIN_FREQUENT_CALLS: u64 = 10;
-/// Minimum bytes per call of large input and output, if no call is long.
+/// Minimum bytes per call of large messages, input and output, if no call is long.
 pub const MIN_LARGE_BYTES: u64 = 64 << 10;
 /// Minimum part of a loss in a call for the call to be named as a further symptom.
 pub const MIN_FURTHER_SYMPTOM_FRACTION: f64 = 0.05;

@@ -137,6 +137,23 @@ fn what_moves_as_fast_as_it_can_is_large_and_what_does_not_waits() {
     assert_eq!(kinds(&summary), [(LossKind::WaitForPartner, 0.8)]);
 }
 
+/// Short calls are frequent ones only if they move little.
+#[test]
+fn short_calls_that_move_much_are_large_messages() {
+    const MIB: u64 = 1 << 20;
+    let of_calls = |bytes: u64| {
+        let pass = calling("main/loop/pass_on/MPI_Sendrecv", 60 * MS, 15, 15 * bytes);
+        let summary = verdict(&beside_work(|_| vec![pass]));
+        let loss = only_loss(&summary);
+        assert_eq!(rounded(loss.seconds), 0.6);
+        (loss.kind, causes(loss).remove(0).0)
+    };
+    assert_eq!(of_calls(4 * MIB), (LossKind::LargeMessage, "main/loop/pass_on".to_owned()));
+    let frequent = (LossKind::FrequentCommunication, "main/loop".to_owned());
+    assert_eq!(of_calls(60 << 10), frequent);
+    assert_eq!(of_calls(8), frequent);
+}
+
 #[test]
 fn advice_counts_the_calls_of_the_first_iteration() {
     const MIB: u64 = 1 << 20;
