@@ -140,9 +140,16 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
              many over at once."
         );
     }
+    let callers = f64::from(callers(totals, facts)) / f64::from(totals.job.ranks.len().max(1));
+    let phases = facts.finding.phases(totals).into_iter();
+    let work_s = phases.map(|it| it.work.sum as f64).sum::<f64>() / NS_PER_S * callers;
+    let work = match work_s > it.time_s {
+        true => format!(", beside {} of work", seconds(work_s / it.calls.max(1) as f64)),
+        false => ": there is little work between them".to_owned(),
+    };
     format!(
-        "{often}: there is little work between them. Call less often: do more in each iteration, \
-         and send what belongs together in one message."
+        "{often}{work}. Call less often: do more in each iteration, and send what belongs together \
+         in one message."
     )
 }
 
@@ -154,15 +161,20 @@ fn is_io(call: &str) -> bool {
 /// Returns which ranks make the calls in which a loss shows: `in all ranks`, `on rank 0`; `in
 /// total` if some ranks make none.
 fn on_ranks(totals: &Totals, facts: &AdviceInput<'_>) -> String {
-    let nodes = facts.finding.shown_in();
-    let callers = nodes.map(|node| totals.nodes[node as usize].inclusive.ranks).max();
     // Several contexts may lie on different ranks.
     let is_alone = facts.finding.also_in.is_empty() && facts.waiting.len() == 1;
-    match callers {
-        Some(1) if is_alone => format!("on {}", named(facts.waiting)),
-        Some(some) if some < totals.job.ranks.len() => "in total".to_owned(),
+    match callers(totals, facts) {
+        1 if is_alone => format!("on {}", named(facts.waiting)),
+        some if some < totals.job.ranks.len() => "in total".to_owned(),
         _ => "in all ranks".to_owned(),
     }
+}
+
+/// Returns the number of ranks that make the calls in which a loss shows: a lower bound, if several
+/// contexts lie on different ranks.
+fn callers(totals: &Totals, facts: &AdviceInput<'_>) -> u32 {
+    let nodes = facts.finding.shown_in();
+    nodes.map(|node| totals.nodes[node as usize].inclusive.ranks).max().unwrap_or(0)
 }
 
 /// Calls that look whether something has come.
