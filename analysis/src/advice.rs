@@ -17,6 +17,7 @@ use crate::phrase::{self, bytes, count, counted, frame_with_place, seconds};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::summary_tree::shown_frame;
+use crate::thresholds::SERIAL_FRACTION;
 use crate::totals::Totals;
 
 /// Input of a sentence about a loss.
@@ -414,11 +415,20 @@ fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let (mean_s, max_s) = facts.cause_s;
     if facts.finding.by_turns {
         let sync = spoken(totals, facts.finding.symptom);
-        return format!(
-            "{name} takes about the same time on every rank in total ({mean_s:.3} s on average), \
-             but each time another rank is slow in it and the others wait in {sync}. Even out \
-             each step's work, or synchronise less often so that the ranks can catch up."
+        let equal = format!(
+            "{name} takes about the same time on every rank in total ({mean_s:.3} s on average)"
         );
+        return match takes_turns(totals, facts.finding) {
+            true => format!(
+                "{equal}, but only one rank at a time is in it and all others wait in {sync}. Let \
+                 the ranks do this work side by side, without a synchronisation after each of them."
+            ),
+            false => format!(
+                "{equal}, but each time another rank is slow in it and the others wait in {sync}. \
+                 Even out each step's work, or synchronise less often so that the ranks can catch \
+                 up."
+            ),
+        };
     }
     let others = match facts.finding.causes.len() {
         1 => "",
@@ -440,6 +450,16 @@ fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         waiters(totals, facts),
         threads.unwrap_or_else(|| format!("Distribute {work} more evenly.")),
     )
+}
+
+/// Returns whether hardly more than one rank works in each instance of a loss's phase: the loss is
+/// then as long as the work of all ranks but one.
+fn takes_turns(totals: &Totals, finding: &Finding) -> bool {
+    let ranks = totals.job.ranks.len();
+    let phase = totals.sums.phases.get(&finding.phase);
+    let others_ns = phase.map(|phase| phase.work.mean(ranks) * f64::from(ranks - 1));
+    let lost_ns = finding.own_s() * NS_PER_S;
+    others_ns.is_some_and(|others_ns| lost_ns >= (1.0 - SERIAL_FRACTION) * others_ns)
 }
 
 fn serial(totals: &Totals, facts: &AdviceInput<'_>) -> String {

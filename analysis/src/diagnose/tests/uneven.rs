@@ -240,6 +240,25 @@ fn ranks_with_equal_totals_that_take_turns_are_found() {
     assert!(text.contains("takes longer each time on another rank"), "{text}");
 }
 
+/// As output by one rank after another, with a barrier after each.
+#[test]
+fn ranks_that_work_one_at_a_time_are_advised_to_work_side_by_side() {
+    for (others_us, alone) in [(0, true), (400, true), (2000, false)] {
+        let mut subject = Subject::new(4);
+        subject.step(BARRIER, |_| vec![]);
+        for step in 0..100 {
+            subject.step(BARRIER, |rank| {
+                let work_us = if step % 4 == rank { 20_000 } else { others_us };
+                vec![doing("main/write_all/write_mine", work_us * MS / 1000)]
+            });
+        }
+        let summary = verdict(&subject);
+        let loss = only_loss(&summary);
+        let is_said = loss.advice.contains("only one rank at a time is in it");
+        assert!(loss.by_turns && is_said == alone, "{others_us}: {}", loss.advice);
+    }
+}
+
 #[test]
 fn ranks_slow_in_turn_by_less_than_a_period_have_no_culprit() {
     // Each time another rank takes 3 ms longer, and rank 3 takes 10 ms longer in the whole run.
