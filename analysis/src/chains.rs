@@ -52,8 +52,8 @@ pub struct Chain {
     /// Whether most of the waiting is for partners that are unknown, such as those outside of the
     /// job.
     pub are_unknown: bool,
-    /// Whether the calls of a loss take so long because partners are late, although their duration
-    /// alone would make them frequent calls ([`LossKind::FrequentCommunication`]).
+    /// Whether the calls of a loss take so long because partners are late, although they look like
+    /// frequent calls by their duration, or like large messages because none was faster.
     pub has_late_partners: bool,
 }
 
@@ -123,14 +123,15 @@ pub fn chains(
     findings.iter().enumerate().map(chain).collect()
 }
 
-/// Returns whether calls that count as frequent take longer than a message does, on ranks with
-/// cores enough: a partner without a core is late, too.
+/// Returns whether calls that count as frequent, or as large messages, take longer than a small
+/// message does, on ranks with cores enough: a partner without a core is late, too.
 fn has_long_calls(totals: &Totals, finding: &Finding) -> bool {
     let calls = &totals.nodes[finding.symptom as usize];
     let per_call_ns = calls.inclusive.sum as f64 / calls.calls.max(1) as f64;
     let is_long = per_call_ns >= MIN_LATE_CALL_NS as f64;
-    let is_frequent = finding.kind == LossKind::FrequentCommunication && finding.group.is_none();
-    is_frequent && is_long && !totals.job.lacks_cores()
+    let kinds = [LossKind::FrequentCommunication, LossKind::LargeMessage];
+    let may_wait = kinds.contains(&finding.kind) && finding.group.is_none();
+    may_wait && is_long && !totals.job.lacks_cores()
 }
 
 /// Returns the time of all ranks in the contexts in which a loss shows, without collectives, in

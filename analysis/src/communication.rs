@@ -281,8 +281,8 @@ fn finding(
     })
 }
 
-/// Returns a loss in calls that looked frequent as the wait for late partners that messages show it
-/// to be.
+/// Returns a loss in calls that looked frequent, or large, as the wait for late partners that
+/// messages show it to be.
 pub fn as_wait_for_partner(
     known: (&Totals, &Owners),
     scope: &Scope<'_>,

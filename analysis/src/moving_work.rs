@@ -71,18 +71,21 @@ pub fn as_moving_work(
     })
 }
 
-/// Returns the function with most of the work around a loss's calls: in the loop or function that
-/// makes them. That itself if no callee has [`MIN_MOVING_WORK_FRACTION`] of its work.
+/// Returns the function with most of the work around a loss's calls: in the innermost loop or
+/// function around them that holds [`MIN_MOVING_WORK_FRACTION`] of the phase's work. That itself if
+/// no callee has as large a part of its work.
 fn work_beside(finding: &Finding, totals: &Totals) -> Option<NodeId> {
     let contexts = &totals.tree.contexts;
-    let caller = contexts.nodes[finding.symptom as usize].parent?;
     let phase = totals.sums.phases.get(&finding.phase)?;
+    let work_ns = |node: &NodeId| phase.nodes.get(node).map_or(0, |it| it.inclusive.sum);
+    let is_most = |node: &NodeId, of_ns: u128| {
+        work_ns(node) as f64 >= MIN_MOVING_WORK_FRACTION * of_ns as f64
+    };
+    let mut callers = contexts.outwards(finding.symptom).skip(1);
+    let caller = callers.find(|node| is_most(node, phase.work.sum))?;
     let is_inside = |node: NodeId| contexts.outwards(node).skip(1).any(|outer| outer == caller);
-    let work_ns = |node: &NodeId| phase.nodes[node].inclusive.sum;
     let inside = phase.nodes.keys().copied().filter(|node| is_inside(*node));
     let whole = inside.filter(|node| !is_part(contexts.frame_of(*node)));
     let most = whole.max_by_key(|node| (work_ns(node), std::cmp::Reverse(*node)));
-    let all_ns = phase.nodes.get(&caller).map_or(0, |caller| caller.inclusive.sum);
-    let is_most = |node: &NodeId| work_ns(node) as f64 >= MIN_MOVING_WORK_FRACTION * all_ns as f64;
-    Some(most.filter(is_most).unwrap_or(caller))
+    Some(most.filter(|node| is_most(node, work_ns(&caller))).unwrap_or(caller))
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::canonical::find;
 use crate::input::RankInput;
 use crate::summary::Pattern;
-use crate::synthetic_run::Doing;
+use crate::synthetic_run::{Doing, calling};
 
 /// Returns the context of a call, by the names of its frames.
 fn node_of(input: &RankInput, names: &str) -> Option<u32> {
@@ -33,12 +33,13 @@ fn pipeline_of(
     block: impl Fn(u32) -> Vec<Doing>,
     first: impl Fn(u32) -> Vec<Doing>,
 ) -> Vec<RankInput> {
-    pipeline_in(50 * MS, 10, block, first)
+    pipeline_in((50 * MS, 0), 10, block, first)
 }
 
-/// A pipeline of `steps` steps, in which `block` takes `block_ns` nanoseconds.
+/// A pipeline of `steps` steps, in which `block` takes `block_ns` nanoseconds and then sends
+/// `bytes` bytes.
 fn pipeline_in(
-    block_ns: u64,
+    (block_ns, bytes): (u64, u64),
     steps: u64,
     block: impl Fn(u32) -> Vec<Doing>,
     first: impl Fn(u32) -> Vec<Doing>,
@@ -48,7 +49,8 @@ fn pipeline_in(
     for _ in 0..steps {
         subject.step(BARRIER, |rank| {
             let before = u64::from(rank) * block_ns;
-            [first(rank), vec![doing("main/sweep/MPI_Recv", before)], block(rank)].concat()
+            let receive = calling("main/sweep/MPI_Recv", before, 1, bytes);
+            [first(rank), vec![receive], block(rank)].concat()
         });
     }
     subject.step("main/MPI_Finalize", |_| vec![]);
@@ -212,32 +214,27 @@ fn late_senders_are_told_from_calls_without_a_record() {
     assert_eq!(shared.losses, summary.losses);
 }
 
-/// As a sweep over small blocks: by their duration alone, the calls would be frequent ones.
+/// As a sweep over small blocks: by their duration alone, the calls would be frequent ones, or large
+/// messages.
 #[test]
 fn short_waits_for_late_senders_are_no_frequent_calls() {
-    let kinds = |block_us: u64, recorded_steps| {
+    let worst = |block_us: u64, bytes: u64, recorded_steps| {
         let block_ns = block_us * MS / 1000;
         let block = |_| vec![doing("main/sweep/block", block_ns)];
-        let inputs = pipeline_in(block_ns, 20, block, |_| Vec::new());
+        let inputs = pipeline_in((block_ns, bytes), 20, block, |_| Vec::new());
         let summary = diagnose_alone(recorded(inputs, block_ns, recorded_steps), &job()).unwrap();
-        summary
-            .losses
-            .into_iter()
-            .map(|loss| {
-                let names = causes(&loss).into_iter().map(|it| it.0).collect::<Vec<_>>();
-                (loss.kind, loss.pattern, names.join(" "))
-            })
-            .next()
-            .unwrap()
+        let loss = &summary.losses[0];
+        (loss.kind, loss.pattern, causes(loss).remove(0).0)
     };
-    let block = "main/sweep/block".to_owned();
-    let late = (LossKind::WaitForPartner, Some(Pattern::LateSender), block);
-    assert_eq!(kinds(4000, 20), late);
-    let frequent = (LossKind::FrequentCommunication, None, "main/sweep".to_owned());
-    assert_eq!(kinds(4000, 2), frequent);
+    let in_sweep = "main/sweep".to_owned();
+    let late = (LossKind::WaitForPartner, Some(Pattern::LateSender), "main/sweep/block".to_owned());
+    assert_eq!(worst(4000, 8, 20), late);
+    assert_eq!(worst(4000, 8, 2), (LossKind::FrequentCommunication, None, in_sweep.clone()));
+    assert_eq!(worst(4000, 1 << 20, 20), late);
+    assert_eq!(worst(4000, 1 << 20, 2), (LossKind::LargeMessage, None, in_sweep));
     // A rank waits for 1.5 blocks in the mean, which at least a millisecond must take.
-    assert_eq!(kinds(700, 20), late);
-    assert_eq!(kinds(600, 20).0, LossKind::FrequentCommunication);
+    assert_eq!(worst(700, 8, 20), late);
+    assert_eq!(worst(600, 8, 20).0, LossKind::FrequentCommunication);
 }
 
 #[test]
