@@ -10,8 +10,8 @@
 //! wait unevenly. This includes waiting that shows in the synchronisation at the end of the phase,
 //! where ranks wait that were not held up by other ranks' waiting before, such as the first ranks
 //! of a pipeline. What no call can take is the time by which ranks leave the ending synchronisation
-//! after each other. It is charged to the synchronisation if it exceeds the work: the calls then
-//! cost most of the phase. Less may be due to other programs on the ranks' cores.
+//! after each other. It is charged to the synchronisation if it exceeds all work of the run: the
+//! calls then cost most of the run. Less may be due to other programs on the ranks' cores.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +118,8 @@ pub fn communication(
     // paths.
     let mut lost: BTreeMap<_, Lost> = BTreeMap::new();
     let frame = |node: NodeId| totals.tree.contexts.nodes[node as usize].frame;
-    for (call, ns) in shares(scope, residual_ns) {
+    let run_work_ns = totals.job.useful.mean(totals.job.ranks.len());
+    for (call, ns) in shares(scope, residual_ns, run_work_ns) {
         let Some(time) = phase.wait(call).filter(|_| ns > 0.0) else { continue };
         let Some(reason) = reason(totals, context_classes, (scope, call, time), ns) else {
             continue;
@@ -141,8 +142,9 @@ pub fn communication(
         .collect()
 }
 
-/// Divides the budget `residual_ns` among the calls of a phase.
-fn shares(scope: &Scope<'_>, residual_ns: f64) -> Vec<(NodeId, f64)> {
+/// Divides the budget `residual_ns` among the calls of a phase of a run with `run_work_ns`
+/// nanoseconds of work.
+fn shares(scope: &Scope<'_>, residual_ns: f64, run_work_ns: f64) -> Vec<(NodeId, f64)> {
     let Scope { phase, imbalance, ranks, .. } = *scope;
     // Per call: context, even and uneven part of its time, and the maximum charge for the uneven
     // part. Without any waiting in a call, the run is shorter by at most the longest wait in it
@@ -164,7 +166,7 @@ fn shares(scope: &Scope<'_>, residual_ns: f64) -> Vec<(NodeId, f64)> {
     };
     let mut shares: Vec<(NodeId, f64)> = calls.into_iter().map(share).collect();
     let rest_ns = residual_ns - shares.iter().map(|(_, ns)| ns).sum::<f64>();
-    let busy_ns = phase.work.mean(ranks) + imbalance.work_ns;
+    let busy_ns = run_work_ns + imbalance.work_ns;
     let ending = shares.last_mut().filter(|_| phase.ends_in.is_some() && rest_ns > busy_ns);
     ending.into_iter().for_each(|(_, ns)| *ns += rest_ns);
     shares
