@@ -214,8 +214,8 @@ fn late_senders_are_told_from_calls_without_a_record() {
     assert_eq!(shared.losses, summary.losses);
 }
 
-/// As a sweep over small blocks: by their duration alone, the calls would be frequent ones, or large
-/// messages.
+/// As a sweep over small blocks: by their duration alone, the calls would be frequent ones, or
+/// large messages.
 #[test]
 fn short_waits_for_late_senders_are_no_frequent_calls() {
     let worst = |block_us: u64, bytes: u64, recorded_steps| {
