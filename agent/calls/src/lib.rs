@@ -247,7 +247,8 @@ macro_rules! table {
         ompt { $($ompt:ident $p1:ident $p2:tt $p3:tt $p4:tt $p5:tt $p6:tt $p7:tt)* }
     ) => {
         /// All wrapped calls.
-        pub const CALLS: &[Call] = &[
+        // A constant would be copied into each crate that uses it, and relocated in each process.
+        pub static CALLS: &[Call] = &[
             $(row!(Libc false stringify!($libc), stringify!($libc); $l1 $l2 $l3 $l4 $l5 $l6 $l7),)*
             $(row!(Own false stringify!($own), stringify!($own); $o1 $o2 $o3 $o4 $o5 $o6 $o7),)*
             $(row!(Mpi false stringify!($mpi), stringify!($mpi); $m1 $m2 $m3 $m4 $m5 $m6 $m7),)*
