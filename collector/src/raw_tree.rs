@@ -6,10 +6,12 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
+use std::hash::BuildHasher;
 
+use hashbrown::HashTable;
 use plimsoll_wire::record::MAX_DEPTH;
 use plimsoll_wire::teams::PathKey;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 /// Index of a node of the raw tree.
 pub(crate) type RawId = u32;
@@ -31,10 +33,17 @@ struct RawNode {
     recent: RawId,
 }
 
+impl RawNode {
+    fn is_at(&self, parent: RawId, address: u32) -> bool {
+        self.parent == parent && self.address == address
+    }
+}
+
 /// The tree.
 pub(crate) struct Tree {
     nodes: Vec<RawNode>,
-    children: IdMap<u64, RawId>,
+    /// All nodes but the roots, by parent and address. A node has both, so the table has only ids.
+    children: HashTable<RawId>,
     /// Grafts by the names of their paths. Ordered, so that a digest meets them in the order of the
     /// job.
     grafts: BTreeMap<PathKey, RawId>,
@@ -45,21 +54,19 @@ impl Tree {
     /// Creates an empty tree that will hold at most `capacity` nodes.
     pub(crate) fn new(capacity: usize) -> Self {
         let root = RawNode { parent: ROOT, address: 0, depth: 0, call_depth: 0, recent: ROOT };
-        Self { nodes: vec![root], children: IdMap::default(), grafts: BTreeMap::new(), capacity }
+        Self { nodes: vec![root], children: HashTable::new(), grafts: BTreeMap::new(), capacity }
     }
 
     /// Returns the child of `parent` for an address, made if it is new; `None` if the tree is full
     /// or the stack too deep.
     pub(crate) fn child(&mut self, parent: RawId, address: u32, is_call: bool) -> Option<RawId> {
         let recent = self.nodes[parent as usize].recent;
-        let is_it = |node: &RawNode| node.parent == parent && node.address == address;
-        if recent != ROOT && is_it(&self.nodes[recent as usize]) {
+        if recent != ROOT && self.nodes[recent as usize].is_at(parent, address) {
             return Some(recent);
         }
-        let key = u64::from(parent) << 32 | u64::from(address);
-        if let Some(node) = self.children.get(&key) {
-            self.nodes[parent as usize].recent = *node;
-            return Some(*node);
+        if let Some(node) = self.inner(parent, address) {
+            self.nodes[parent as usize].recent = node;
+            return Some(node);
         }
         let outer = &self.nodes[parent as usize];
         let depth = outer.depth + 1;
@@ -73,7 +80,11 @@ impl Tree {
         let node = self.nodes.len() as RawId;
         self.nodes.push(RawNode { parent, address, depth, call_depth, recent: ROOT });
         self.nodes[parent as usize].recent = node;
-        self.children.insert(key, node);
+        let Self { nodes, children, .. } = self;
+        children.insert_unique(hash(parent, address), node, |known| {
+            let RawNode { parent, address, .. } = nodes[*known as usize];
+            hash(parent, address)
+        });
         Some(node)
     }
 
@@ -147,7 +158,8 @@ impl Tree {
 
     /// Returns the context directly inside another one at an address, if there is one.
     pub(crate) fn inner(&self, outer: RawId, address: u32) -> Option<RawId> {
-        self.children.get(&(u64::from(outer) << 32 | u64::from(address))).copied()
+        let is_it = |node: &RawId| self.nodes[*node as usize].is_at(outer, address);
+        self.children.find(hash(outer, address), is_it).copied()
     }
 
     /// All contexts but [`ROOT`], callers before those that they call.
@@ -229,8 +241,12 @@ impl Tree {
     pub(crate) fn bytes(&self) -> u64 {
         let grafts = self.grafts.len() * 2 * size_of::<(PathKey, RawId)>();
         let nodes = self.nodes.capacity() * size_of::<RawNode>();
-        (nodes + self.children.capacity() * 20 + grafts) as u64
+        (nodes + self.children.allocation_size() + grafts) as u64
     }
+}
+
+fn hash(parent: RawId, address: u32) -> u64 {
+    FxBuildHasher.hash_one(u64::from(parent) << 32 | u64::from(address))
 }
 
 #[cfg(test)]
@@ -250,6 +266,23 @@ mod tests {
         assert_eq!(tree.outside_calls(solve), solve);
         assert!(tree.in_call(barrier) && !tree.in_call(solve));
         assert_eq!(tree.at_depth(inner, 1), main);
+    }
+
+    #[test]
+    fn contexts_are_found_among_many_and_take_few_bytes() {
+        let mut tree = Tree::new(2000);
+        let path = |i: u32| (i / 3, i % 7 + 1);
+        let mut made = vec![ROOT];
+        for (parent, address) in (1..1000).map(path) {
+            made.push(tree.child(made[parent as usize], address, false).unwrap());
+        }
+        for (i, node) in (1..).zip(&made[1..]) {
+            let (parent, address) = path(i);
+            assert_eq!(tree.inner(made[parent as usize], address), Some(*node));
+            assert_eq!((tree.address(*node), tree.inner(*node, 8)), (address, None));
+        }
+        let each = tree.bytes() / tree.ids().len() as u64;
+        assert!(each < 40, "{each} bytes per context");
     }
 
     #[test]
