@@ -32,45 +32,12 @@ impl Candidate<'_> {
     }
 }
 
-/// All symbols of one address.
-pub(super) struct Group<'a> {
-    pub(super) best: &'a Candidate<'a>,
-    size: u64,
-}
-
-impl<'a> Group<'a> {
-    pub(super) fn of(group: &[(u64, u32)], candidates: &'a [Candidate<'a>]) -> Option<Self> {
-        let aliases = || group.iter().filter_map(|(_, at)| candidates.get(*at as usize));
-        let size = aliases().map(|candidate| candidate.size).max()?;
-        let best = match group {
-            [_] => aliases().next(),
-            _ => aliases().min_by(|a, b| a.rank().cmp(&b.rank())),
-        };
-        Some(Self { best: best?, size })
+/// Returns the best of the symbols of one address; `None` without symbols.
+pub(super) fn best<'g, 'a>(aliases: &'g [Candidate<'a>]) -> Option<&'g Candidate<'a>> {
+    match aliases {
+        [only] => Some(only),
+        _ => aliases.iter().min_by(|a, b| a.rank().cmp(&b.rank())),
     }
-}
-
-/// Returns the end of each of `groups`, by ascending address. A symbol without a size extends to
-/// the next symbol of its section; inside a function with a size, it is dropped (`None`).
-pub(super) fn extents(groups: &[Group<'_>]) -> Vec<Option<u64>> {
-    let mut sized_reach = 0;
-    let mut ends = Vec::with_capacity(groups.len());
-    for (index, Group { best, size }) in groups.iter().enumerate() {
-        let start = best.start;
-        let end = if *size > 0 {
-            Some(start.saturating_add(*size))
-        } else if start < sized_reach {
-            None
-        } else {
-            let next = groups.get(index + 1).map_or(u64::MAX, |group| group.best.start);
-            Some(next.min(best.section_end))
-        };
-        if *size > 0 {
-            sized_reach = sized_reach.max(start.saturating_add(*size));
-        }
-        ends.push(end.filter(|end| *end > start));
-    }
-    ends
 }
 
 type Elf<'d, R> = ElfFile64<'d, Endianness, R>;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use object::Object;
 use object::read::elf::ElfFile64;
 
-use super::candidates::{Candidate, Group, candidates, extents, names_range};
+use super::candidates::{Candidate, best, candidates, names_range};
 use super::noreturn::never_returns;
 use super::source::Source;
 
@@ -146,7 +146,7 @@ impl Table {
         }
         let names = [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()]
             .map(|table| names_range(elf, table).unwrap_or(0..0));
-        Some(Self { symbols: symbols(&candidates(elf, is_over)?), source: source.clone(), names })
+        Some(Self { symbols: symbols(candidates(elf, is_over)?), source: source.clone(), names })
     }
 
     /// Returns the innermost function that holds `address`.
@@ -219,23 +219,37 @@ impl Table {
     }
 }
 
-/// Builds the symbols of a table. Of several symbols at one address the best is kept.
-fn symbols(candidates: &[Candidate<'_>]) -> Vec<Symbol> {
-    let mut order: Vec<(u64, u32)> =
-        candidates.iter().map(|candidate| candidate.start).zip(0..).collect();
-    order.sort_unstable();
-    let places = order.chunk_by(|(one, _), (other, _)| one == other);
-    let groups: Vec<Group<'_>> = places.filter_map(|group| Group::of(group, candidates)).collect();
-    let ends = extents(&groups);
-    let mut symbols = Vec::with_capacity(ends.iter().flatten().count());
-    let (mut reach, bytes) = (0, |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX));
-    for (Group { best, .. }, end) in groups.iter().zip(ends) {
-        let Some(end) = end else { continue };
+/// Builds the symbols of a table. Of several symbols at one address the best is kept. A symbol
+/// without a size extends to the next symbol of its section; inside a function with a size, it is
+/// dropped. Works in place: a large program's candidates take many megabytes.
+fn symbols(mut candidates: Vec<Candidate<'_>>) -> Vec<Symbol> {
+    candidates.sort_unstable_by_key(|candidate| (candidate.start, candidate.is_dynamic));
+    let places = || candidates.chunk_by(|one, other| one.start == other.start);
+    let mut symbols = Vec::with_capacity(places().count());
+    let (mut reach, mut sized_reach) = (0, 0);
+    let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let mut rest = places().peekable();
+    while let Some(aliases) = rest.next() {
+        let Some(best) = best(aliases) else { continue };
+        let start = best.start;
+        let size = aliases.iter().map(|alias| alias.size).max().unwrap_or_default();
+        let end = if size > 0 {
+            let end = start.saturating_add(size);
+            sized_reach = end.max(sized_reach);
+            end
+        } else if start < sized_reach {
+            continue;
+        } else {
+            rest.peek().map_or(u64::MAX, |next| next[0].start).min(best.section_end)
+        };
+        if end <= start {
+            continue;
+        }
         reach = end.max(reach);
         symbols.push(Symbol {
-            start: best.start,
-            size: bytes(end - best.start),
-            reach: bytes(reach - best.start),
+            start,
+            size: bytes(end - start),
+            reach: bytes(reach - start),
             name: best.name_at,
             traits: Traits::of(best.name, best.is_dynamic),
         });
@@ -266,7 +280,7 @@ mod tests {
         }
         let all = 0..names.len() as u64;
         let source = Arc::new(Source::Memory(names.leak()));
-        Table { symbols: symbols(&candidates), source, names: [0..0, all] }
+        Table { symbols: symbols(candidates), source, names: [0..0, all] }
     }
 
     impl Table {
