@@ -19,7 +19,7 @@ use crate::clock_rate::Rate;
 use crate::collector::Options;
 use crate::history::{History, HistoryOptions, Setting, ThreadHistory};
 use crate::process_info::{FinalThreadState, ProcessInfo, RegionCounts, ThreadCounters};
-use crate::profile::{Aggregation, ProcessProfile};
+use crate::profile::ProcessProfile;
 use crate::replay_target::Window;
 use crate::spooling::meta::ThreadEnd;
 use crate::spooling::{SpoolCursor, Spooling};
@@ -99,6 +99,29 @@ pub(crate) struct Process {
     pub(crate) cut: Option<u64>,
 }
 
+/// A process that only waits for the report, with its profile taken: nothing else of it is kept.
+pub(crate) struct FinishedProcess {
+    segment: Segment,
+    /// Resident bytes of the segment when the process was finished.
+    pub(crate) segment_bytes: u64,
+}
+
+impl FinishedProcess {
+    /// Notifies the process that a report has been made.
+    pub(crate) fn acknowledge(&self) {
+        self.segment.process().reported.fetch_or(REPORT_ENDED, Ordering::Release);
+    }
+
+    /// As [`Process::outlive`].
+    pub(crate) fn outlive(&self) {
+        outlive(&self.segment);
+    }
+}
+
+fn outlive(segment: &Segment) {
+    segment.process().outlived.store(1, Ordering::Release);
+}
+
 impl Process {
     /// Attaches a process, with the collector's settings for its history.
     pub(crate) fn attach(
@@ -161,9 +184,10 @@ impl Process {
         self.history.has_nameless()
     }
 
-    /// Returns the profile of the run, after [`Process::conclude`]. The collector concludes all
-    /// processes first, so that equal functions have their loops in all profiles.
-    pub(crate) fn finish(&mut self, scratch: &mut Scratch) -> ProcessProfile {
+    /// Returns the profile of the run, after [`Process::conclude`], and what is left of the process.
+    /// The collector concludes all processes first, so that equal functions have their loops in all
+    /// profiles.
+    pub(crate) fn finish(mut self, scratch: &mut Scratch) -> (ProcessProfile, FinishedProcess) {
         let end = self.conclude(scratch);
         self.history.drop_given_up(&scratch.structures);
         let info = self.info();
@@ -173,15 +197,8 @@ impl Process {
         let kept_period = self.segment.process().kept_period_stamps.load(Ordering::Relaxed);
         let profile =
             count_as(MemoryKind::Analysis, || self.history.profile(end, kept_period, &info));
-        // From here on the process only waits for the report: the history is not needed any more.
-        let nothing = HistoryOptions {
-            memory_bytes: 0,
-            follows: false,
-            only_samples: false,
-            aggregation: Aggregation::Sum,
-        };
-        self.history = History::new(self.history.begin(), &nothing);
-        profile
+        let segment_bytes = self.segment_bytes();
+        (profile, FinishedProcess { segment: self.segment, segment_bytes })
     }
 
     /// Drains the remaining records, closes open calls, and looks up the names in use as far as
@@ -275,14 +292,9 @@ impl Process {
         self.segment.process().reported.fetch_or(REPORT_BEGUN, Ordering::Relaxed);
     }
 
-    /// Notifies the process that a report has been made.
-    pub(crate) fn acknowledge(&self) {
-        self.segment.process().reported.fetch_or(REPORT_ENDED, Ordering::Release);
-    }
-
     /// Notifies the process that no process of its node has died, in spite of any report.
     pub(crate) fn outlive(&self) {
-        self.segment.process().outlived.store(1, Ordering::Release);
+        outlive(&self.segment);
     }
 
     /// Returns the window of the run. If the begin of the run has changed, discards the data from

@@ -12,7 +12,7 @@ use plimsoll_sys::memory_kind::{MemoryKind, count_as, request_trim};
 use plimsoll_wire::doorbell::{Doorbell, wait_any};
 
 use crate::attach::AttachError;
-use crate::collected_process::{Process, Scratch};
+use crate::collected_process::{FinishedProcess, Process, Scratch};
 use crate::death::{Death, LivenessChecks, end_at_first};
 use crate::profile::{Aggregation, ProcessProfile};
 use crate::schedules::{DrainSchedule, ExponentialSchedule, LookupBudget};
@@ -114,7 +114,7 @@ struct State {
     late_structure_ns: u64,
     scratch: Scratch,
     /// Processes with a finished profile that may still wait for [`Collector::acknowledge`].
-    finished: Vec<Process>,
+    finished: Vec<FinishedProcess>,
     stopping: bool,
     woken: bool,
 }
@@ -218,7 +218,9 @@ impl Collector {
     pub fn end_spool(&self) -> Option<SpoolOutcome> {
         let mut spool = self.lock().scratch.spool.take()?;
         self.hand_over_note(&mut spool);
-        Some(spool.finish())
+        let outcome = spool.finish();
+        request_trim();
+        Some(outcome)
     }
 
     fn hand_over_note(&self, spool: &mut Spooling) {
@@ -354,15 +356,16 @@ impl Collector {
     pub fn finish(&self, key: ProcessKey) -> Option<ProcessProfile> {
         let cpu_before = thread_cpu_ns();
         let mut state = self.lock();
-        let mut process = state.processes.remove(&key)?;
+        let process = state.processes.remove(&key)?;
         self.set_deadline(&mut state);
         let structure_before = state.scratch.structures.cpu_ns();
-        let profile = counted(|| process.finish(&mut state.scratch));
+        let (profile, finished) = counted(|| process.finish(&mut state.scratch));
         state.late_structure_ns += state.scratch.structures.cpu_ns() - structure_before;
-        state.finished.push(process);
+        state.finished.push(finished);
         if state.processes.is_empty() {
             state.scratch.structures.save();
             state.scratch.structures.forget();
+            state.scratch.bytes = Vec::new();
         }
         request_trim();
         let cpu_ns = thread_cpu_ns().saturating_sub(cpu_before);
@@ -397,7 +400,8 @@ impl Collector {
     /// [`Collector::acknowledge`].
     pub fn outlive(&self) {
         let state = self.lock();
-        state.processes.values().chain(&state.finished).for_each(Process::outlive);
+        state.processes.values().for_each(Process::outlive);
+        state.finished.iter().for_each(FinishedProcess::outlive);
     }
 
     /// Drains the rings once; returns the fill level of the fullest ring in percent.
@@ -466,13 +470,14 @@ impl Collector {
     /// yet are not included.
     pub fn segment_bytes(&self) -> u64 {
         let state = self.lock();
-        state.processes.values().chain(&state.finished).map(Process::segment_bytes).sum()
+        let finished = state.finished.iter().map(|process| process.segment_bytes);
+        state.processes.values().map(Process::segment_bytes).chain(finished).sum()
     }
 
     /// Returns the approximate memory use of contexts, values, names and structures, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let state = self.lock();
-        let processes = state.processes.values().chain(&state.finished);
+        let processes = state.processes.values();
         processes.map(Process::memory_bytes).sum::<u64>() + state.scratch.structures.bytes()
     }
 }

@@ -292,6 +292,7 @@ fn the_collecting_thread_reads_until_it_is_stopped() {
     let profile = collector.finish(key).unwrap();
     // What the profile was made from is not needed until the report is written.
     assert!(collector.memory_bytes() < before, "{} of {before}", collector.memory_bytes());
+    assert!(collector.segment_bytes() > 0, "the memory in the report includes the segment");
     collector.stop();
     thread.join().unwrap();
     assert_partition(&profile);
@@ -312,7 +313,7 @@ fn counters_that_a_live_thread_writes_to_its_ring_after_the_last_drain_count_onc
     w.put(&Record::Task { totals });
     w.sample(BEGIN + 250, &[main]);
     process.conclude_drained(&mut scratch);
-    let profile = process.finish(&mut scratch);
+    let (profile, _) = process.finish(&mut scratch);
     assert_partition(&profile);
     assert_eq!(profile.elapsed_ns, 200 * STAMP_NS);
     let [task] = &profile.openmp.tasks[..] else { panic!("{:#?}", profile.openmp) };
