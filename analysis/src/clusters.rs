@@ -167,19 +167,19 @@ impl Clusters {
 
     /// Returns the clusters of all ranks, by ascending lowest rank. Keys are sorted by canonical
     /// node, so that equal clusters have equal representations.
-    pub fn finished(&self) -> Finished {
-        let flow = Positions(&self.keys);
-        let mut clusters = self.blocks.merged(merging(self.temporal_trees, &flow));
-        let mut order: Vec<usize> = (0..self.keys.len()).collect();
-        order.sort_by_key(|at| (self.keys[*at].node, self.keys[*at].site));
-        let mut numbers = vec![None; self.keys.len()];
+    pub fn finished(self) -> Finished {
+        let Self { keys, blocks, temporal_trees } = self;
+        let mut clusters = blocks.merged(merging(temporal_trees, &Positions(&keys)));
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by_key(|at| (keys[*at].node, keys[*at].site));
+        let mut numbers = vec![None; keys.len()];
         for (new, old) in (0..).zip(&order) {
             numbers[*old] = Some(Key(new));
         }
         for cluster in &mut clusters {
             cluster.tree = renumbered(&cluster.tree, &numbers);
         }
-        Finished { keys: order.into_iter().map(|at| self.keys[at]).collect(), clusters }
+        Finished { keys: order.into_iter().map(|at| keys[at]).collect(), clusters }
     }
 
     /// Returns a function that adds a key, or finds an equal one, and returns the key's number.

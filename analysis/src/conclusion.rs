@@ -200,9 +200,9 @@ impl Conclusion {
         self.totals.tree.clone()
     }
 
-    /// Returns the clusters of ranks with similar behaviour.
-    pub fn clusters(&self) -> Finished {
-        self.totals.clusters.finished()
+    /// Takes the clusters of ranks with similar behaviour out of the totals: their trees are large.
+    pub fn take_clusters(&mut self) -> Finished {
+        std::mem::take(&mut self.totals.clusters).finished()
     }
 
     /// Returns the per-rank values that are worth a file; `None` if there are none.
@@ -216,11 +216,14 @@ impl Conclusion {
     }
 
     /// Returns what the sample of ranks is for, with the request for their values; `None` if the
-    /// job samples no ranks.
-    pub fn population(&self, job: &JobInfo) -> Option<(Purpose, population::Plan)> {
+    /// job samples no ranks. `clusters` are the ranks with similar behaviour.
+    pub fn population(
+        &self,
+        job: &JobInfo,
+        clusters: &Finished,
+    ) -> Option<(Purpose, population::Plan)> {
         let Self { totals, reference, .. } = self;
         let purpose = Purpose::of(job, totals)?;
-        let clusters = self.clusters();
         let members = clusters.clusters().iter().map(|cluster| &*cluster.members);
         let alignment = totals.clocks.alignment(reference, totals.job.kept_period_ns);
         let plan = population::Plan::new(&purpose, totals, members, alignment);

@@ -104,11 +104,14 @@ pub fn diagnose_into(
     let answers = root_only(comm, &mut failure, groups::ask(comm, &ranks, divergences))?;
     let members = conclusion.as_mut().zip(answers).map(|(it, answers)| it.form_groups(answers));
     let sheet = table.is_some().then(|| conclusion.as_ref().and_then(Conclusion::sheet)).flatten();
-    let population = conclusion.as_ref().and_then(|conclusion| conclusion.population(job));
+    let clusters = conclusion.as_mut().map(Conclusion::take_clusters);
+    let concluded = conclusion.as_ref().zip(clusters);
+    let population =
+        concluded.as_ref().and_then(|(conclusion, clusters)| conclusion.population(job, clusters));
     let root_values = to_all(&failure).map(|()| {
-        conclusion.as_ref().map(|conclusion| RootBroadcast {
+        concluded.map(|(conclusion, clusters)| RootBroadcast {
             contexts: conclusion.contexts(),
-            clusters: conclusion.clusters(),
+            clusters,
             comparisons: conclusion.comparisons(),
             population: population.as_ref().map(|(_, plan)| plan.clone()),
             columns: sheet.as_ref().map(|sheet| sheet.columns().clone()),
@@ -147,7 +150,8 @@ pub fn diagnose_into(
     let plan = to_all(&failure).map(|()| conclusion.as_ref().map(|it| it.plan(table.is_some())));
     let over_time = timeline::add_up(comm, &ranks, &mut contexts, plan);
     let over_time = root_only(comm, &mut failure, over_time)?;
-    let clusters = clusters::shown(comm, &local, &mut contexts, &clusters);
+    let rank_clusters = clusters::shown(comm, &local, &mut contexts, &clusters);
+    drop(clusters);
     let biclusters = biclusters::find(comm, &local, &mut contexts, &comparisons);
     let moments = match &sample_plan {
         Some(plan) => population::add_up(comm, &ranks, &mut contexts, plan),
@@ -156,14 +160,15 @@ pub fn diagnose_into(
     let mut rows_error = None;
     if let Some(columns) = columns {
         // All processes wait for process 0's requests for rows, even if an earlier step failed.
-        let all_ok = answers.is_ok() && clusters.is_ok() && biclusters.is_ok() && moments.is_ok();
+        let all_ok =
+            answers.is_ok() && rank_clusters.is_ok() && biclusters.is_ok() && moments.is_ok();
         let wanted: Option<(&Sheet, &mut dyn Table)> = match (&sheet, &mut table) {
             (Some(sheet), Some(table)) if all_ok => Some((sheet, &mut **table)),
             _ => None,
         };
         rows_error = per_rank::collect(comm, &local, (&mut contexts, &columns), wanted).err();
     }
-    let answers = answers?.zip(clusters?);
+    let answers = answers?.zip(rank_clusters?);
     let biclusters = biclusters?;
     let sampled = population
         .zip(moments?)

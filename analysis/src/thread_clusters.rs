@@ -20,7 +20,7 @@ use crate::totals::Totals;
 
 /// Returns the clusters of the job's threads, largest first.
 pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadCluster> {
-    let finished = totals.worker_clusters.finished();
+    let finished = totals.worker_clusters.clone().finished();
     let context = finished.contexts();
     let rows = finished.clusters().iter().zip(finished.distances()).map(|(cluster, distance)| {
         let tree = &cluster.tree;

@@ -64,8 +64,8 @@ fn in_pairs(mut all: Vec<Totals>) -> Totals {
 /// Returns the members of each cluster, the totals of all contexts as text, and the clusters with
 /// their trees.
 fn summarised(totals: Totals) -> (Vec<String>, String, Vec<Cluster<MemberRanks>>) {
-    let totals = ordered(totals);
-    let finished = totals.clusters.finished();
+    let mut totals = ordered(totals);
+    let finished = std::mem::take(&mut totals.clusters).finished();
     let members = finished.clusters.iter().map(|cluster| cluster.members.to_string()).collect();
     (members, format!("{:?}", totals.nodes), finished.clusters)
 }

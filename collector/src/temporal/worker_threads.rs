@@ -59,8 +59,7 @@ impl WorkerThreads {
     /// Clusters all threads, after they have ended.
     pub(crate) fn finish(&mut self, keys: &KeyInterner) {
         let merging = Merging { instances: self.count, nodes: MAX_NODES, flow: keys };
-        self.clusters = self.blocks.merged(merging);
-        self.blocks.clear();
+        self.clusters = std::mem::take(&mut self.blocks).merged(merging);
     }
 
     /// Returns the clusters of all threads, ordered by their lowest thread number.

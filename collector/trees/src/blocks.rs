@@ -112,10 +112,10 @@ impl<M: MemberSet> Blocks<M> {
     }
 }
 
-impl<M: MemberSet + Clone> Blocks<M> {
+impl<M: MemberSet> Blocks<M> {
     /// Returns the clusters of all instances, by ascending lowest member.
-    pub fn merged(&self, merging: Merging<'_>) -> Vec<Cluster<M>> {
-        let blocks = self.0.values().rev().cloned();
+    pub fn merged(self, merging: Merging<'_>) -> Vec<Cluster<M>> {
+        let blocks = self.0.into_values().rev();
         blocks.fold(Vec::new(), |higher, lower| merging.merged(lower, higher))
     }
 }
