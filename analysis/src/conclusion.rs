@@ -237,12 +237,12 @@ impl Conclusion {
 
     /// Returns the request for the values of the run over time.
     pub fn plan(&self, wants_cells: bool) -> Plan {
-        let Self { totals, reference, context_classes, findings, .. } = self;
+        let Self { totals, reference, context_classes, owners, findings, .. } = self;
         let job = &totals.job;
         let alignment = totals.clocks.alignment(reference, job.kept_period_ns);
         let shows_threads = timeline::have_rows_of_their_own(&job.ranks);
         let chosen = timeline::chosen(totals, context_classes, findings, shows_threads);
-        let contexts = (chosen, timeline::symptoms(findings));
+        let contexts = (chosen, timeline::symptoms(totals, owners, findings));
         let run = (job.ranks.clone(), job.span_ns, job.bin_ns);
         Plan::new(run, alignment, wants_cells, contexts)
     }

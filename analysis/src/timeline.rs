@@ -57,8 +57,8 @@ pub struct Plan {
     alignment: Alignment,
     /// Contexts that cells may show, ascending.
     chosen: Vec<NodeId>,
-    /// Symptoms of losses, without duplicates.
-    symptoms: Vec<NodeId>,
+    /// Contexts of each symptom of a loss, the symptom itself first.
+    symptoms: Vec<Vec<NodeId>>,
 }
 
 impl Plan {
@@ -68,7 +68,7 @@ impl Plan {
         (ranks, span_ns, bin_ns): (RankSet, u64, u64),
         alignment: Alignment,
         wants_cells: bool,
-        (chosen, symptoms): (Vec<NodeId>, Vec<NodeId>),
+        (chosen, symptoms): (Vec<NodeId>, Vec<Vec<NodeId>>),
     ) -> Self {
         let columns = Grid::of_run(span_ns, bin_ns);
         let rows = if wants_cells { ranks.len().min(MAX_ROWS as u32) } else { 0 };
@@ -235,7 +235,7 @@ impl TimelineTotals {
     /// Returns the time of the ranks in a symptom of the plan by window, and the length of a window
     /// in seconds.
     pub fn in_symptom(&self, plan: &Plan, symptom: NodeId) -> Option<(&[InSymptom], f64)> {
-        let place = plan.symptoms.iter().position(|known| *known == symptom)?;
+        let place = plan.symptoms.iter().position(|contexts| contexts[0] == symptom)?;
         let windows = self.in_symptoms.get(place)?;
         Some((windows, plan.windows.width_ns as f64 / NS_PER_S))
     }
@@ -357,7 +357,9 @@ impl Known {
             let outer = || parent.and_then(|parent| shown[parent]);
             shown.push(own.map(|own| own as u16).or_else(outer));
             let mut on_path = parent.map_or_else(Vec::new, |parent| symptoms[parent].clone());
-            let is_own = |(_, symptom): &(u16, &NodeId)| *place == Some(**symptom);
+            let is_own = |(_, contexts): &(u16, &Vec<NodeId>)| {
+                place.is_some_and(|place| contexts.contains(&place))
+            };
             on_path.extend((0..).zip(&plan.symptoms).find(is_own).map(|(own, _)| own));
             symptoms.push(on_path);
         }

@@ -8,6 +8,7 @@ use plimsoll_collector::profile::{ContextTree, NodeId};
 use crate::canonical::{CanonicalTree, Threads};
 use crate::finding::Finding;
 use crate::labelling::ContextClass;
+use crate::owners::Owners;
 use crate::totals::Totals;
 
 /// Minimum time of a shown call path, without the shown paths below it, as a fraction of the time
@@ -111,13 +112,23 @@ fn twins_in_regions(tree: &CanonicalTree, contexts: &BTreeSet<NodeId>) -> Vec<No
     (0..nodes.len() as NodeId).filter(is_twin).collect()
 }
 
-/// Returns the symptoms of the largest losses, without duplicates.
-pub fn symptoms(findings: &[Finding]) -> Vec<NodeId> {
-    let mut symptoms: Vec<NodeId> = Vec::new();
+/// Returns the symptoms of the largest losses, without duplicates: each is the first of the
+/// contexts in which ranks wait. Different ranks may call the synchronisation that ends a phase at
+/// different places of one function.
+pub fn symptoms(totals: &Totals, owners: &Owners, findings: &[Finding]) -> Vec<Vec<NodeId>> {
+    let mut symptoms: Vec<Vec<NodeId>> = Vec::new();
     for finding in findings {
-        if !symptoms.contains(&finding.symptom) && symptoms.len() < MAX_SYMPTOMS {
-            symptoms.push(finding.symptom);
+        let symptom = finding.symptom;
+        if symptoms.len() == MAX_SYMPTOMS || symptoms.iter().any(|known| known[0] == symptom) {
+            continue;
         }
+        let phase = totals.sums.phases.get(&finding.phase);
+        let ends_phase = phase.is_some_and(|phase| phase.ends_in == Some(symptom));
+        let tree = &totals.tree.contexts;
+        let place = |node| (owners.function_outside(tree, node), &tree.frame_of(node).function);
+        let others = (0..tree.nodes.len() as NodeId).filter(|node| *node != symptom);
+        let others = others.filter(|node| ends_phase && place(*node) == place(symptom));
+        symptoms.push([symptom].into_iter().chain(others).collect());
     }
     symptoms
 }

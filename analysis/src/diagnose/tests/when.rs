@@ -42,6 +42,19 @@ fn losses_of_all_steps_are_steady_or_grow() {
 }
 
 #[test]
+fn waits_at_all_places_of_a_synchronisation_are_one_loss_in_time() {
+    let mut subject = Subject::new(4);
+    let place = |rank| if rank == 0 { "main/loop/MPI_Barrier" } else { "main/MPI_Barrier" };
+    for _ in 0..100 {
+        let work_ms = |rank| if rank == 0 { 30 } else { 20 };
+        subject.step_of_sites(place, |rank| vec![doing("main/solve", work_ms(rank) * MS)]);
+    }
+    let steady = happens(&subject).unwrap();
+    assert_eq!(steady.kind, WhenKind::Steady);
+    assert!(steady.from_s < 0.1 && steady.to_s > 2.9, "{steady:?}");
+}
+
+#[test]
 fn the_summary_has_the_smallest_losses_that_were_in_force() {
     let fraction = |subject: &Subject, name: &str| {
         let summary = verdict(subject);
