@@ -184,9 +184,9 @@ impl Process {
         self.history.has_nameless()
     }
 
-    /// Returns the profile of the run, after [`Process::conclude`], and what is left of the process.
-    /// The collector concludes all processes first, so that equal functions have their loops in all
-    /// profiles.
+    /// Returns the profile of the run, after [`Process::conclude`], and what is left of the
+    /// process. The collector concludes all processes first, so that equal functions have their
+    /// loops in all profiles.
     pub(crate) fn finish(mut self, scratch: &mut Scratch) -> (ProcessProfile, FinishedProcess) {
         let end = self.conclude(scratch);
         self.history.drop_given_up(&scratch.structures);

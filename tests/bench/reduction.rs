@@ -8,6 +8,7 @@
 use std::time::Instant;
 
 use plimsoll_analysis::canonical::path;
+use plimsoll_analysis::clusters::Finished;
 use plimsoll_analysis::conclusion::Conclusion;
 use plimsoll_analysis::context_order::ordered;
 use plimsoll_analysis::mpmd::Groups;
@@ -202,10 +203,12 @@ fn rows(subject: &str, profiles: Vec<ProcessProfile>, made: u32, levels: u32) ->
     let begin = Instant::now();
     let mut conclusion = Conclusion::new(ordered(all), ranks.agreed(), ranks.reference());
     conclusion.find_losses(Groups::new(), None);
-    let clusters = conclusion.clusters().clusters().len();
-    let name = format!("conclusions from 2^{levels} ranks, in {clusters} clusters");
+    let clusters = conclusion.take_clusters();
+    let number = clusters.clusters().len();
+    let name = format!("conclusions from 2^{levels} ranks, in {number} clusters");
     rows.push(row(&name, ms(begin), "ms", 0.0));
-    rows.extend(view_rows(subject, &ranks, conclusion, made.min(MAX_MADE_FOR_VIEWS), levels));
+    let found = (conclusion, &clusters);
+    rows.extend(view_rows(subject, &ranks, found, made.min(MAX_MADE_FOR_VIEWS), levels));
     rows
 }
 
@@ -214,11 +217,11 @@ fn rows(subject: &str, profiles: Vec<ProcessProfile>, made: u32, levels: u32) ->
 fn view_rows(
     subject: &str,
     ranks: &Ranks,
-    mut conclusion: Conclusion,
+    (mut conclusion, clusters): (Conclusion, &Finished),
     made: u32,
     levels: u32,
 ) -> Vec<Row> {
-    let mut wanted = conclusion.pairs_wanted(&conclusion.clusters());
+    let mut wanted = conclusion.pairs_wanted(clusters);
     if wanted.losses.is_empty() {
         // Ends of messages are reduced for a loss only.
         let tree = &ranks.talking_input(0, 1 << levels).profile.tree;

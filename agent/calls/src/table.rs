@@ -293,7 +293,7 @@ table! {
         sync Io 0 0 _ _ _ _
         syncfs Io 1 0 _ _ _ _
         close Io 1 0 _ _ _ _
-        // Files by name: a file system across a network takes long for them, and any for truncation.
+        // Files by name: slow across a network; and truncation, which is slow anywhere.
         open Io 3 0 _ _ _ _
         open64 Io 3 0 _ _ _ _
         __open_2 Io 2 0 _ _ _ _
