@@ -84,7 +84,7 @@ const FREEING: [CallId; 6] = [
 ];
 
 /// Calls on files that do not begin with the file's descriptor.
-const ON_NO_DESCRIPTOR: [CallId; 17] = [
+const ON_NO_DESCRIPTOR: [CallId; 16] = [
     id_of("msync"),
     id_of("sync"),
     id_of("open"),
@@ -97,7 +97,6 @@ const ON_NO_DESCRIPTOR: [CallId; 17] = [
     id_of("creat64"),
     id_of("fopen"),
     id_of("fopen64"),
-    id_of("truncate"),
     id_of("rename"),
     id_of("unlink"),
     id_of("remove"),

@@ -293,7 +293,8 @@ table! {
         sync Io 0 0 _ _ _ _
         syncfs Io 1 0 _ _ _ _
         close Io 1 0 _ _ _ _
-        // Files by name: slow across a network; and truncation, which is slow anywhere.
+        // Files by name: slow across a network; and truncation, which is slow anywhere. Without the
+        // function truncate: a library may have one of its own, of a number.
         open Io 3 0 _ _ _ _
         open64 Io 3 0 _ _ _ _
         __open_2 Io 2 0 _ _ _ _
@@ -304,7 +305,6 @@ table! {
         creat64 Io 2 0 _ _ _ _
         fopen Io 2 0 _ _ _ _
         fopen64 Io 2 0 _ _ _ _
-        truncate Io 2 0 _ _ _ _
         ftruncate Io 2 0 _ _ _ _
         rename Io 2 0 _ _ _ _
         unlink Io 1 0 _ _ _ _
