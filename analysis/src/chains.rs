@@ -52,8 +52,8 @@ pub struct Chain {
     /// Whether most of the waiting is for partners that are unknown, such as those outside of the
     /// job.
     pub are_unknown: bool,
-    /// Whether the calls of a loss take so long because partners are late, although they look like
-    /// frequent calls by their duration, or like large messages because none was faster.
+    /// Whether messages show late partners in a loss that was taken for frequent communication,
+    /// because its calls are short, or for large messages, because no call was faster.
     pub has_late_partners: bool,
 }
 
@@ -101,19 +101,18 @@ pub fn chains(
         let lateness = (whole_ns > 0.0).then(|| lateness(&partners.reasons(at), known_ns));
         let known = lateness.as_ref().filter(|it| is_late(it));
         let may_be_late = known.is_some() && has_long_calls(totals, finding);
-        let is_partners = finding.kind == LossKind::WaitForPartner || may_be_late;
+        let is_partners = finding.kind == LossKind::WaitForPartner;
         let begin = || {
             let single = beginning_of_steps(&partners.origins(at), known_ns, axis);
             single.unwrap_or_else(|| beginning(&waits, &all, axis))
         };
-        let origin = is_partners.then(begin).flatten();
+        let origin = (is_partners || may_be_late).then(begin).flatten();
         // Work that moves from rank to rank is uneven work ([`crate::moving_work`]).
         let has_late_partners = may_be_late && !origin.as_ref().is_some_and(|it| it.changes);
-        let is_partners = finding.kind == LossKind::WaitForPartner || has_late_partners;
         let for_last = known.map(|_| for_last(&partners.waits(at), whole_ns, axis));
         Chain {
             waits_for: waits_for(&for_last.unwrap_or(waits), axis),
-            origin: origin.filter(|_| is_partners),
+            origin: origin.filter(|_| is_partners || has_late_partners),
             lateness,
             pattern: lateness.as_ref().and_then(pattern),
             are_unknown,

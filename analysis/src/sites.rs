@@ -13,6 +13,12 @@ use crate::totals::PhaseTotals;
 /// A function, called or inlined, within another one.
 type CodeSite<'a> = (Option<NodeId>, &'a str);
 
+/// Returns the function of a context and the function around it; `None` for a loop.
+pub fn code_site<'a>(tree: &'a ContextTree, owners: &Owners, node: NodeId) -> Option<CodeSite<'a>> {
+    let frame = tree.frame_of(node);
+    (!is_loop(frame)).then(|| (owners.function_outside(tree, node), frame.function.as_str()))
+}
+
 /// Time over ranks in each function of a phase, added up over all places in the surrounding
 /// function.
 pub struct Sites<'a> {
@@ -27,7 +33,7 @@ impl<'a> Sites<'a> {
     pub fn new(tree: &'a ContextTree, owners: &'a Owners, phase: &'a PhaseTotals) -> Self {
         let mut sites = Self { tree, owners, phase, times: BTreeMap::new() };
         for (node, totals) in &phase.nodes {
-            if let Some(place) = sites.place(*node) {
+            if let Some(place) = code_site(tree, owners, *node) {
                 sites.times.entry(place).or_default().combine(&totals.inclusive);
             }
         }
@@ -38,7 +44,7 @@ impl<'a> Sites<'a> {
     /// the surrounding function; for a loop, the time in that loop. A rank that is in several of
     /// these contexts counts once for each.
     pub fn time(&self, node: NodeId) -> Accumulator {
-        match self.place(node) {
+        match code_site(self.tree, self.owners, node) {
             Some(place) => self.times.get(&place).copied().unwrap_or_default(),
             None => {
                 self.phase.nodes.get(&node).map_or_else(Accumulator::default, |it| it.inclusive)
@@ -53,11 +59,5 @@ impl<'a> Sites<'a> {
             self.phase.nodes.get(node).is_some_and(|it| it.inclusive.ranks <= ranks / 2)
         };
         self.owners.owners_outward(node).filter(is_of_few).last()
-    }
-
-    fn place(&self, node: NodeId) -> Option<CodeSite<'a>> {
-        let frame = &self.tree.frames[self.tree.nodes[node as usize].frame as usize];
-        let outside = self.owners.function_outside(self.tree, node);
-        (!is_loop(frame)).then_some((outside, &frame.function))
     }
 }

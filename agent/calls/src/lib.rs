@@ -197,8 +197,8 @@ pub fn call(id: CallId) -> Option<&'static Call> {
     CALLS.get(usize::from(id & !ON_RESOURCE).checked_sub(1)?)
 }
 
-/// Returns the class of a recorded call. With the bit [`ON_RESOURCE`] a call on a stream waits for
-/// a command that the program has started by popen, any other for a resource.
+/// Returns the class of a recorded call. With the bit [`ON_RESOURCE`] a call on a stream is taken
+/// to wait for a command that the program has started by popen, any other for a resource.
 pub fn class(id: CallId) -> Option<CallClass> {
     let call = call(id)?;
     Some(match id & ON_RESOURCE {

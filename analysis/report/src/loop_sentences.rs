@@ -80,8 +80,9 @@ fn distinguishable(clusters: &[IterationCluster]) -> Vec<IterationCluster> {
     let mut joined: Vec<IterationCluster> = Vec::new();
     for cluster in clusters {
         let is_alike = |it: &&mut IterationCluster| {
-            let (short_s, long_s) = (it.mean_s.min(cluster.mean_s), it.mean_s.max(cluster.mean_s));
-            is_plain(it) && is_plain(cluster) && long_s - short_s <= MAX_ALIKE_FRACTION * long_s
+            let longer_s = it.mean_s.max(cluster.mean_s);
+            let is_close = (it.mean_s - cluster.mean_s).abs() <= MAX_ALIKE_FRACTION * longer_s;
+            is_close && is_plain(it) && is_plain(cluster)
         };
         if let Some(alike) = joined.iter_mut().find(is_alike)
             && let (Some(known), Some(more)) = (members(alike), members(cluster))

@@ -9,6 +9,7 @@ use crate::canonical::{CanonicalTree, Threads};
 use crate::finding::Finding;
 use crate::labelling::ContextClass;
 use crate::owners::Owners;
+use crate::sites::code_site;
 use crate::totals::Totals;
 
 /// Minimum time of a shown call path, without the shown paths below it, as a fraction of the time
@@ -125,9 +126,11 @@ pub fn symptoms(totals: &Totals, owners: &Owners, findings: &[Finding]) -> Vec<V
         let phase = totals.sums.phases.get(&finding.phase);
         let ends_phase = phase.is_some_and(|phase| phase.ends_in == Some(symptom));
         let tree = &totals.tree.contexts;
-        let place = |node| (owners.function_outside(tree, node), &tree.frame_of(node).function);
-        let others = (0..tree.nodes.len() as NodeId).filter(|node| *node != symptom);
-        let others = others.filter(|node| ends_phase && place(*node) == place(symptom));
+        let place = if ends_phase { code_site(tree, owners, symptom) } else { None };
+        let is_other = |node: &NodeId| {
+            *node != symptom && place.is_some() && code_site(tree, owners, *node) == place
+        };
+        let others = (0..tree.nodes.len() as NodeId).filter(is_other);
         symptoms.push([symptom].into_iter().chain(others).collect());
     }
     symptoms
