@@ -303,7 +303,7 @@ fn nodes_of(
 ) -> BTreeMap<NodeId, NodeImbalance> {
     let error = u128::from(period_ns) * u128::from(ranks);
     let mut sums: BTreeMap<NodeId, (Excess, Excess)> = BTreeMap::new();
-    for (node, values) in kept.iter().flat_map(|instance| instance.nodes()) {
+    for (node, values) in kept.iter().flat_map(|instance| &instance.nodes) {
         let (inclusive, own) = sums.entry(*node).or_default();
         inclusive.add(values.inclusive.excess(ranks), error);
         own.add(values.own.excess(ranks), error);

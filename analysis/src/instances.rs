@@ -7,6 +7,7 @@ use plimsoll_collector::profile::{InstanceRow, NodeId, PhaseProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::below;
+use crate::node_map::NodeMap;
 use crate::rank::{Rank, Work};
 
 /// Sum and maximum over ranks of a time in one instance; an absent rank counts as 0. There is one
@@ -44,6 +45,14 @@ pub struct InstanceNode {
     pub own: Peak,
 }
 
+impl InstanceNode {
+    /// Adds the values of other ranks.
+    fn combine(&mut self, other: &Self) {
+        self.inclusive.combine(&other.inclusive);
+        self.own.combine(&other.own);
+    }
+}
+
 /// One instance, combined over ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
@@ -57,53 +66,18 @@ pub struct Instance {
     pub wait_min: u64,
     /// All work, net of waiting for a core, in nanoseconds.
     pub work: Peak,
-    // Sorted by node.
-    nodes: Vec<(NodeId, InstanceNode)>,
+    /// Contexts that are responsible for work in the instance.
+    pub nodes: NodeMap<InstanceNode>,
 }
 
 impl Instance {
-    /// Renumbers the contexts by `places`.
-    pub fn move_to(&mut self, places: &[NodeId]) {
-        for (node, _) in &mut self.nodes {
-            *node = places[*node as usize];
-        }
-        self.nodes.sort_unstable_by_key(|(node, _)| *node);
-    }
-
-    /// Returns the contexts that are responsible for work in the instance.
-    pub fn nodes(&self) -> &[(NodeId, InstanceNode)] {
-        &self.nodes
-    }
-
     /// Adds the values of this instance on other ranks.
     pub fn combine(&mut self, other: Self) {
         self.ranks += other.ranks;
         self.wait_sum += other.wait_sum;
         self.wait_min = self.wait_min.min(other.wait_min);
         self.work.combine(&other.work);
-        combine_nodes(&mut self.nodes, other.nodes);
-    }
-}
-
-/// Adds `theirs` to `ours`; both are sorted by node.
-fn combine_nodes(ours: &mut Vec<(NodeId, InstanceNode)>, theirs: Vec<(NodeId, InstanceNode)>) {
-    let mut at = 0;
-    let mut new = Vec::new();
-    for (node, values) in theirs {
-        // Ranks mostly have the same contexts, so the next entry is usually the one.
-        at += ours[at..].iter().take_while(|(known, _)| *known < node).count();
-        match ours.get_mut(at) {
-            Some((known, sums)) if *known == node => {
-                sums.inclusive.combine(&values.inclusive);
-                sums.own.combine(&values.own);
-            }
-            _ => new.push((node, values)),
-        }
-    }
-    if !new.is_empty() {
-        ours.append(&mut new);
-        // The list consists of two ascending runs, which a stable sort merges.
-        ours.sort_by_key(|(node, _)| *node);
+        self.nodes.merge(other.nodes, InstanceNode::combine);
     }
 }
 
@@ -130,7 +104,7 @@ impl Instances {
     /// Adds the instances of other ranks. `places` maps their nodes to nodes of our tree.
     pub fn combine(&mut self, other: Self, places: &[NodeId]) {
         for (index, mut instance) in other.kept {
-            instance.move_to(places);
+            instance.nodes.move_to(places);
             self.add(index, instance);
         }
     }
@@ -194,14 +168,14 @@ fn instance_of_rank(
         let (inclusive, own) = (Peak::of(work.inclusive_ns), Peak::of(work.own_ns));
         Some((places[*node as usize]?, InstanceNode { inclusive, own }))
     };
-    let mut nodes: Vec<(NodeId, InstanceNode)> = work.iter().filter_map(place).collect();
-    nodes.sort_unstable_by_key(|(node, _)| *node);
+    let mut nodes = Vec::with_capacity(work.len());
+    nodes.extend(work.iter().filter_map(place));
     Instance {
         phase,
         ranks: 1,
         wait_sum: u128::from(wait_ns),
         wait_min: wait_ns,
         work: Peak::of(work.iter().map(|(_, work)| work.own_ns).sum()),
-        nodes,
+        nodes: NodeMap::new(nodes, InstanceNode::combine),
     }
 }

@@ -43,6 +43,7 @@ pub mod message_ends;
 pub mod metrics;
 mod moving_work;
 pub mod mpmd;
+mod node_map;
 mod openmp_totals;
 pub mod owners;
 pub mod pairs;

@@ -132,7 +132,7 @@ impl SubgroupIntervals {
             merge(ours, moved(theirs, places), |ours, loss| ours.combine(loss, places));
         });
         for ((subgroup, index), mut interval) in other.open {
-            interval.values.move_to(places);
+            interval.values.nodes.move_to(places);
             interval.ends_in = interval.ends_in.map(|node| places[node as usize]);
             self.add(subgroup, index, interval);
         }
@@ -190,7 +190,7 @@ fn add(losses: &mut SubgroupLosses, interval: &SubgroupInterval, level: u32) {
     let waited = values.wait_sum.saturating_sub(u128::from(values.wait_min) * u128::from(ranks));
     loss.lost += waited.min(values.work.excess(ranks)) * stands_for;
     let error = u128::from(interval.period_ns) * u128::from(ranks) * stands_for;
-    for (node, work) in values.nodes() {
+    for (node, work) in &values.nodes {
         let uneven = loss.nodes.entry(*node).or_default();
         uneven.inclusive.add(work.inclusive.excess(ranks) * stands_for, error);
         uneven.own.add(work.own.excess(ranks) * stands_for, error);

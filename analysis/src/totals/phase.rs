@@ -14,6 +14,7 @@ use crate::imbalance::Cause;
 use crate::instances::Instances;
 use crate::map_merge::{merge, moved};
 use crate::metrics::Accumulator;
+use crate::node_map::NodeMap;
 use crate::rank::{CallTime, Rank, Work, transfers};
 use crate::subgroup_intervals::SubgroupIntervals;
 
@@ -71,7 +72,7 @@ pub struct PhaseTotals {
     /// Calls that are work on files or wait for locks, by context.
     pub resources: BTreeMap<NodeId, CallTotals>,
     /// Contexts that are responsible for work.
-    pub nodes: BTreeMap<NodeId, PhaseNode>,
+    pub nodes: NodeMap<PhaseNode>,
 }
 
 /// Totals in the phases of all ranks or of a group.
@@ -177,27 +178,29 @@ fn nodes_of_rank(
     delays: &BTreeMap<NodeId, u64>,
     waiting: Waiting,
     place: impl Fn(NodeId) -> Option<NodeId>,
-) -> BTreeMap<NodeId, PhaseNode> {
-    let work = work.iter().filter_map(|(node, work)| Some((place(*node)?, Some(*work), None)));
-    let delays = delays.iter().filter_map(|(node, ns)| Some((place(*node)?, None, Some(*ns))));
-    let mut parts: Vec<_> = work.chain(delays).collect();
-    parts.sort_by_key(|(node, ..)| *node);
-    let mut nodes: Vec<(NodeId, PhaseNode)> = Vec::with_capacity(parts.len());
-    for (node, work, delay_ns) in parts {
-        if nodes.last().is_none_or(|(last, _)| *last != node) {
-            let node_totals =
-                PhaseNode { slowest: waiting, slowest_own: waiting, ..Default::default() };
-            nodes.push((node, node_totals));
+) -> NodeMap<PhaseNode> {
+    let none = PhaseNode { slowest: waiting, slowest_own: waiting, ..Default::default() };
+    let of_work = |(node, work): &(NodeId, Work)| {
+        let inclusive = Accumulator::from_iter([work.inclusive_ns]);
+        let own = Accumulator::from_iter([work.own_ns]);
+        Some((place(*node)?, PhaseNode { inclusive, own, ..none }))
+    };
+    let mut entries = Vec::with_capacity(work.len());
+    entries.extend(work.iter().filter_map(of_work));
+    let mut nodes = NodeMap::new(entries, PhaseNode::combine);
+    let mut others = Vec::new();
+    for (node, ns) in delays {
+        let Some(place) = place(*node) else { continue };
+        match nodes.get_mut(&place) {
+            Some(known) => known.run_delay.accumulate(*ns),
+            None => {
+                let run_delay = Accumulator::from_iter([*ns]);
+                others.push((place, PhaseNode { run_delay, ..none }));
+            }
         }
-        let Some((_, totals)) = nodes.last_mut() else { continue };
-        if let Some(work) = work {
-            totals.inclusive.accumulate(work.inclusive_ns);
-            totals.own.accumulate(work.own_ns);
-        }
-        delay_ns.into_iter().for_each(|ns| totals.run_delay.accumulate(ns));
     }
-    // Collecting fills the map's blocks; insertion in ascending order leaves them half empty.
-    nodes.into_iter().collect()
+    nodes.merge(NodeMap::new(others, PhaseNode::combine), PhaseNode::combine);
+    nodes
 }
 
 impl PhaseNode {
@@ -269,7 +272,7 @@ impl PhaseTotals {
         let place = |node: NodeId| places[node as usize];
         self.begins_after = self.begins_after.map(place);
         self.ends_in = self.ends_in.map(place);
-        self.nodes = moved(take(&mut self.nodes), places).collect();
+        self.nodes.move_to(places);
         self.waits = moved(take(&mut self.waits), places).collect();
         self.resources = moved(take(&mut self.resources), places).collect();
     }
@@ -289,6 +292,6 @@ impl PhaseTotals {
         self.waited.combine(&other.waited);
         merge(&mut self.waits, other.waits, |ours, theirs| ours.combine(&theirs));
         merge(&mut self.resources, other.resources, |ours, theirs| ours.combine(&theirs));
-        merge(&mut self.nodes, other.nodes, |ours, theirs| ours.combine(&theirs));
+        self.nodes.merge(other.nodes, PhaseNode::combine);
     }
 }
