@@ -32,7 +32,7 @@ impl Account {
     /// Charges time inside a wrapped call.
     pub(crate) fn spend(&mut self, node: RawId, stamps: u64) {
         if stamps > 0 {
-            self.values.entry(node).add(&Value { time: stamps, ..Value::default() });
+            self.values.add(node, &Value { time: stamps, ..Value::default() });
         }
     }
 
@@ -41,19 +41,15 @@ impl Account {
     pub(crate) fn work(&mut self, node: RawId, stamps: u64, run_delay: u64) {
         if stamps > 0 {
             let run_delay = run_delay.min(stamps);
-            self.values.entry(node).add(&Value {
-                time: stamps,
-                work: stamps,
-                run_delay,
-                ..Value::default()
-            });
+            let value = Value { time: stamps, work: stamps, run_delay, ..Value::default() };
+            self.values.add(node, &value);
         }
     }
 
     /// Notes that `stamps` of the time charged by [`Self::work`] lie between polls.
     pub(crate) fn poll_gap(&mut self, node: RawId, stamps: u64) {
         if stamps > 0 {
-            self.values.entry(node).add(&Value { poll_gap: stamps, ..Value::default() });
+            self.values.add(node, &Value { poll_gap: stamps, ..Value::default() });
         }
     }
 
@@ -67,25 +63,23 @@ impl Account {
 
     /// Counts a sample.
     pub(crate) fn sample(&mut self, node: RawId) {
-        self.values.entry(node).samples += 1;
+        self.values.add(node, &Value { samples: 1, ..Value::default() });
     }
 
     /// Counts calls of a context and their bytes.
     pub(crate) fn call(&mut self, node: RawId, count: u64, bytes: u64) {
-        self.values.entry(node).add(&Value { calls: count, bytes, ..Value::default() });
+        self.values.add(node, &Value { calls: count, bytes, ..Value::default() });
     }
 
     /// Records the time of a single long call. The time itself is charged by other methods.
     pub(crate) fn long_call(&mut self, node: RawId, stamps: u64) {
-        self.values.entry(node).add(&Value { long: stamps, ..Value::default() });
+        self.values.add(node, &Value { long: stamps, ..Value::default() });
     }
 
     /// Moves all values of `other` here; `other` is empty afterwards and keeps its memory for
     /// reuse. The cost is proportional to the content of `other`.
     pub(crate) fn absorb(&mut self, other: &mut Self) {
-        for (node, value) in other.values.drain() {
-            self.values.entry(node).add(&value);
-        }
+        self.values.absorb(&mut other.values);
         for (between, stamps) in other.unsampled.drain() {
             self.charge_unsampled(between, stamps);
         }

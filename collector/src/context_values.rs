@@ -55,16 +55,62 @@ const MAX_SLOTS_PER_VALUE: usize = 64;
 /// Values by context, in the order in which these were touched first.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
-    entries: Vec<(RawId, Value)>,
+    entries: Vec<Entry>,
+    /// Values that few contexts have, in the order in which they got them.
+    of_calls: Vec<OfCalls>,
     /// Open addressing with linear probing: index of the entry plus one; 0 is free. The number of
     /// slots is a power of two, and at least twice that of the entries.
     places: Vec<u32>,
 }
 
+/// Values of a context, with those that any context may have. Large programs have tens of thousands
+/// of contexts in each phase of each rank.
+#[derive(Debug)]
+struct Entry {
+    node: RawId,
+    /// Index of its values in [`Values::of_calls`], plus one; 0 if it has none there.
+    of_calls: u32,
+    time: u64,
+    work: u64,
+    run_delay: u64,
+    samples: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct OfCalls {
+    poll_gap: u64,
+    calls: u64,
+    bytes: u64,
+    long: u64,
+}
+
 impl Values {
-    /// Returns the value of a context, zero when it is touched first.
+    /// Adds to the values of a context.
     #[inline]
-    pub(crate) fn entry(&mut self, node: RawId) -> &mut Value {
+    pub(crate) fn add(&mut self, node: RawId, value: &Value) {
+        let Value { time, work, run_delay, samples, poll_gap, calls, bytes, long } = *value;
+        let at = self.entry(node);
+        let entry = &mut self.entries[at];
+        entry.time = entry.time.saturating_add(time);
+        entry.work = entry.work.saturating_add(work);
+        entry.run_delay = entry.run_delay.saturating_add(run_delay);
+        entry.samples = entry.samples.saturating_add(samples);
+        if poll_gap | calls | bytes | long != 0 {
+            if entry.of_calls == 0 {
+                self.of_calls.push(OfCalls::default());
+                entry.of_calls = self.of_calls.len() as u32;
+            }
+            let sums = &mut self.of_calls[entry.of_calls as usize - 1];
+            sums.poll_gap = sums.poll_gap.saturating_add(poll_gap);
+            sums.calls = sums.calls.saturating_add(calls);
+            sums.bytes = sums.bytes.saturating_add(bytes);
+            sums.long = sums.long.saturating_add(long);
+        }
+    }
+
+    /// Returns the index of a context's entry, which is made when the context is touched first.
+    #[inline]
+    fn entry(&mut self, node: RawId) -> usize {
         if self.places.len() < 2 * (self.entries.len() + 1) {
             self.grow();
         }
@@ -72,14 +118,13 @@ impl Values {
         loop {
             match self.places[place] as usize {
                 0 => {
-                    self.entries.push((node, Value::default()));
+                    let none =
+                        Entry { node, of_calls: 0, time: 0, work: 0, run_delay: 0, samples: 0 };
+                    self.entries.push(none);
                     self.places[place] = self.entries.len() as u32;
-                    let last = self.entries.len() - 1;
-                    return &mut self.entries[last].1;
+                    return self.entries.len() - 1;
                 }
-                entry if self.entries[entry - 1].0 == node => {
-                    return &mut self.entries[entry - 1].1;
-                }
+                entry if self.entries[entry - 1].node == node => return entry - 1,
                 _ => place = (place + 1) & (self.places.len() - 1),
             }
         }
@@ -89,34 +134,41 @@ impl Values {
         let places = (2 * self.places.len()).max(MIN_TABLE_SLOTS);
         self.places.clear();
         self.places.resize(places, 0);
-        for ((node, _), entry) in self.entries.iter().zip(1..) {
-            let mut place = home(*node, places);
+        for (entry, number) in self.entries.iter().zip(1..) {
+            let mut place = home(entry.node, places);
             while self.places[place] != 0 {
                 place = (place + 1) & (places - 1);
             }
-            self.places[place] = entry;
+            self.places[place] = number;
         }
     }
 
-    /// Moves all values out.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (RawId, Value)> + '_ {
+    /// Moves all values of `other` here; `other` keeps its memory for reuse.
+    pub(crate) fn absorb(&mut self, other: &mut Self) {
+        other.iter().for_each(|(node, value)| self.add(node, &value));
         // What one long instance has needed is not emptied after each short one.
-        if self.places.len() > MAX_SLOTS_PER_VALUE * self.entries.len().max(1) {
-            self.places = Vec::new();
+        if other.places.len() > MAX_SLOTS_PER_VALUE * other.entries.len().max(1) {
+            other.places = Vec::new();
         } else {
-            self.places.fill(0);
+            other.places.fill(0);
         }
-        self.entries.drain(..)
+        other.entries.clear();
+        other.of_calls.clear();
     }
 
     /// Returns all values.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &(RawId, Value)> {
-        self.entries.iter()
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (RawId, Value)> + '_ {
+        self.entries.iter().map(|entry| {
+            let Entry { node, of_calls, time, work, run_delay, samples } = *entry;
+            let of_calls = (of_calls as usize).checked_sub(1).map(|at| self.of_calls[at]);
+            let OfCalls { poll_gap, calls, bytes, long } = of_calls.unwrap_or_default();
+            (node, Value { time, work, run_delay, poll_gap, calls, bytes, long, samples })
+        })
     }
 
     /// Returns the contexts.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = RawId> + '_ {
-        self.entries.iter().map(|(node, _)| *node)
+        self.entries.iter().map(|entry| entry.node)
     }
 
     /// Returns whether there are no values.
@@ -126,7 +178,8 @@ impl Values {
 
     /// Returns the memory in use beside the value itself.
     pub(crate) fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<(RawId, Value)>()
+        self.entries.capacity() * size_of::<Entry>()
+            + self.of_calls.capacity() * size_of::<OfCalls>()
             + self.places.capacity() * size_of::<u32>()
     }
 }
@@ -147,24 +200,34 @@ mod tests {
     #[test]
     fn values_are_those_of_a_map() {
         let mut values = Values::default();
+        let mut all = Values::default();
+        let mut truth_of_all: BTreeMap<RawId, Value> = BTreeMap::new();
         for round in 0..50u32 {
-            let mut truth = BTreeMap::new();
+            let mut truth: BTreeMap<RawId, Value> = BTreeMap::new();
             // A long round among short ones; contexts that are close, and some far away.
             let count = if round == 20 { 3000 } else { 5 + round % 40 };
             for at in 0..count {
                 let node = if at % 3 == 0 { at.wrapping_mul(0x0100_0001) } else { at % 17 };
-                values.entry(node).time += u64::from(at) + 1;
-                *truth.entry(node).or_insert(0) += u64::from(at) + 1;
+                let number = u64::from(at) + 1;
+                let value = match at % 5 {
+                    0 => Value { calls: 1, bytes: number, ..Value::default() },
+                    1 => Value { time: number, long: number, ..Value::default() },
+                    2 => Value { poll_gap: number, ..Value::default() },
+                    3 => Value { samples: 1, ..Value::default() },
+                    _ => Value { time: number, work: number, run_delay: 1, ..Value::default() },
+                };
+                values.add(node, &value);
+                truth.entry(node).or_default().add(&value);
+                truth_of_all.entry(node).or_default().add(&value);
             }
             let nodes: Vec<RawId> = values.nodes().collect();
             assert_eq!(nodes.len(), truth.len());
-            let drained: Vec<_> = values.drain().collect();
-            assert!(drained.iter().map(|(node, _)| *node).eq(nodes), "in the same order");
-            let found: BTreeMap<_, _> =
-                drained.into_iter().map(|(node, value)| (node, value.time)).collect();
-            assert_eq!(found, truth);
+            assert!(values.iter().map(|(node, _)| node).eq(nodes), "in the same order");
+            assert_eq!(values.iter().collect::<BTreeMap<_, _>>(), truth);
+            all.absorb(&mut values);
             assert!(values.is_empty());
         }
+        assert_eq!(all.iter().collect::<BTreeMap<_, _>>(), truth_of_all);
         assert!(values.bytes() < 1 << 20);
     }
 }

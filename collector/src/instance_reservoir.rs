@@ -79,7 +79,7 @@ impl InstanceReservoir {
         let (mut nodes, mut times) = (Vec::with_capacity(most), Vec::with_capacity(most));
         for (node, value) in account.values().iter() {
             if value.time > value.run_delay {
-                nodes.push(*node);
+                nodes.push(node);
                 times.push(value.time - value.run_delay);
             }
         }

@@ -28,9 +28,9 @@ pub(crate) fn samples(
     let of_threads = threads.iter().map(|(_, account)| account);
     for account in phases.accounts().chain(of_threads) {
         for (raw, value) in account.values().iter().filter(|(_, value)| value.samples > 0) {
-            let Some(all) = by_context.get_mut(*raw as usize) else { continue };
+            let Some(all) = by_context.get_mut(raw as usize) else { continue };
             *all = all.saturating_add(value.samples);
-            by_address.entry(tree.address(*raw)).or_default().own += value.samples;
+            by_address.entry(tree.address(raw)).or_default().own += value.samples;
         }
     }
     for raw in tree.ids().rev() {

@@ -145,22 +145,22 @@ impl Values {
         let mut values: Vec<_> = account.values().iter().collect();
         values.sort_unstable_by_key(|(raw, _)| *raw);
         for (raw, value) in values {
-            match contexts.place(*raw) {
+            match contexts.place(raw) {
                 Some(place) => {
                     // It was called as a whole; it works where it does.
-                    if contexts.counts_calls(*raw) && (value.calls > 0 || value.bytes > 0) {
-                        let Value { calls, bytes, long, .. } = *value;
+                    if contexts.counts_calls(raw) && (value.calls > 0 || value.bytes > 0) {
+                        let Value { calls, bytes, long, .. } = value;
                         let value = Value { calls, bytes, long, ..Value::default() };
                         self.values.entry(place.called).or_default().add(&value);
                     }
-                    let value = Value { calls: 0, bytes: 0, long: 0, ..*value };
+                    let value = Value { calls: 0, bytes: 0, long: 0, ..value };
                     self.values.entry(place.inner).or_default().add(&value);
                 }
                 None if value.time > 0 || value.samples > 0 => {
                     // Its time is somebody's, but its calls are nobody's.
-                    let value = Value { calls: 0, bytes: 0, long: 0, ..*value };
+                    let value = Value { calls: 0, bytes: 0, long: 0, ..value };
                     self.outside += value.time;
-                    self.values.entry(outside(contexts, *raw)).or_default().add(&value);
+                    self.values.entry(outside(contexts, raw)).or_default().add(&value);
                 }
                 None => {}
             }

@@ -279,7 +279,7 @@ mod tests {
                 let grouping = Grouping { tree: &tree, keys: &keys };
                 accounts.finish(grouping, |raw| !tree.in_call(raw));
                 let merged = accounts.merged().into_iter().map(|(routine, account)| {
-                    let mut values: Vec<_> = account.values().iter().copied().collect();
+                    let mut values: Vec<_> = account.values().iter().collect();
                     values.sort_by_key(|(raw, _)| *raw);
                     (routine, values)
                 });
