@@ -83,7 +83,7 @@ pub type Iter<'m, V> =
     std::iter::Map<std::slice::Iter<'m, (NodeId, V)>, fn(&(NodeId, V)) -> (&NodeId, &V)>;
 
 impl<V> FromIterator<(NodeId, V)> for NodeMap<V> {
-    /// Of several values of one context, the first is kept.
+    /// Keeps the first of several values of one context.
     fn from_iter<I: IntoIterator<Item = (NodeId, V)>>(entries: I) -> Self {
         Self::new(entries.into_iter().collect(), |_, _| ())
     }
@@ -114,6 +114,7 @@ impl<V> Index<&NodeId> for NodeMap<V> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -125,7 +126,7 @@ mod tests {
     proptest! {
         #[test]
         fn maps_add_up_like_those_of_the_standard_library(
-            parts in prop::collection::vec(prop::collection::vec((0..40_u32, 0..99_u64), 0..30), 0..6),
+            parts in vec(vec((0..40_u32, 0..99_u64), 0..30), 0..6),
         ) {
             let mut ours = NodeMap::new(Vec::new(), add);
             let mut expected = BTreeMap::new();
