@@ -18,7 +18,7 @@ use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::summary_tree::shown_frame;
 use crate::thresholds::SERIAL_FRACTION;
-use crate::totals::Totals;
+use crate::totals::{CallTotals, Totals};
 
 /// Input of a sentence about a loss.
 pub struct AdviceInput<'a> {
@@ -271,12 +271,34 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 
 fn large_message(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let it = Calls::of(totals, facts.finding);
+    let phase = totals.sums.phases.get(&facts.finding.phase);
+    if let Some(phase) = phase.filter(|_| !facts.slow.is_empty()) {
+        return uneven_data(totals, facts, &phase.sync);
+    }
     format!(
         "{} move {} each, which takes {}. Send less, in smaller numbers or only what has changed; \
          or send while the ranks compute, by MPI_Isend and MPI_Irecv.",
         calls_in_place(totals, facts.finding, &it),
         bytes(it.moved / it.calls.max(1)),
         seconds(it.time_s / it.calls.max(1) as f64),
+    )
+}
+
+/// Returns the advice on a synchronisation in which the slow ranks move most of the data.
+fn uneven_data(totals: &Totals, facts: &AdviceInput<'_>, sync: &CallTotals) -> String {
+    let it = Calls::of(totals, facts.finding);
+    let per_rank = (sync.calls / u64::from(sync.time.ranks.max(1))).max(1);
+    format!(
+        "{} take {} each, as long as {} {}, which {} the most data: up to {} each time, {:.1} \
+         times the mean. Divide the data so that each rank exchanges about as much, or exchange \
+         less.",
+        calls_in_place(totals, facts.finding, &it),
+        seconds(it.time_s / it.calls.max(1) as f64),
+        named(facts.slow),
+        plural(facts.slow.len(), "needs", "need"),
+        plural(facts.slow.len(), "moves", "move"),
+        bytes(sync.most_bytes / per_rank),
+        sync.uneven_bytes_factor(),
     )
 }
 

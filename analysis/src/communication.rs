@@ -28,11 +28,11 @@ use crate::losses::slow_query;
 use crate::metrics::NS_PER_S;
 use crate::owners::{Owners, function_around};
 use crate::partner_work::{of_late_ranks, of_stage};
-use crate::queries::Query;
+use crate::queries::{Quantity, Query};
 use crate::summary::LossKind;
 use crate::thresholds::{
     LONG_CALLS_FRACTION, MIN_FREQUENT_CALLS, MIN_FURTHER_SYMPTOM_FRACTION, MIN_LARGE_BYTES,
-    MIN_TRANSFER_FRACTION,
+    MIN_TRANSFER_FRACTION, MIN_UNEVEN_BYTES_FACTOR,
 };
 use crate::totals::{CallTotals, PhaseTotals, Totals, uneven_ns};
 
@@ -204,12 +204,18 @@ fn reason(
             false => of_function(LossKind::LargeIo),
         };
     }
+    // All ranks stay in the ending call until the one with the most data has moved it.
+    let most_bytes = time.most_bytes.saturating_mul(time.time.ranks.into());
+    let (moved, bytes) = match is_ending {
+        true => (most_bytes, most_bytes),
+        false => (time.moved, time.bytes),
+    };
     // Most of the ending call's time may be waiting for uneven work, which is not charged to it.
     let charged_ns = ns * f64::from(scope.ranks);
-    let moved_ns = totals.bandwidths.least_ns(time.calls, time.moved);
+    let moved_ns = totals.bandwidths.least_ns(time.calls, moved);
     let is_transfer = transfer_part(time, &totals.bandwidths) >= MIN_TRANSFER_FRACTION
         || is_ending && moved_ns >= MIN_TRANSFER_FRACTION * charged_ns;
-    let is_large = is_transfer && time.bytes >= MIN_LARGE_BYTES * time.calls;
+    let is_large = is_transfer && bytes >= MIN_LARGE_BYTES * time.calls;
     if context_class.polling || is_short && !is_large {
         // A wait without counted calls (one that a user's rule defines and no wrapper counts) is
         // not frequent.
@@ -278,8 +284,24 @@ fn finding(
         waiting: scope.calls_query(&totals.tree.contexts, &calls),
         also_in,
         causes: cause.into_iter().collect(),
+        slow: most_data_query(scope, kind, symptom).into_iter().collect(),
         group: scope.group_index(),
         ..Finding::new(kind, scope.index, lost.ns / NS_PER_S, symptom)
+    })
+}
+
+/// Returns the query for the ranks with the most data in a synchronisation that moves much and
+/// uneven data; `None` for other losses.
+fn most_data_query(scope: &Scope<'_>, kind: LossKind, symptom: NodeId) -> Option<Query> {
+    let Scope { index, phase, .. } = *scope;
+    let is_uneven = kind == LossKind::LargeMessage
+        && Some(symptom) == phase.ends_in
+        && phase.sync.uneven_bytes_factor() >= MIN_UNEVEN_BYTES_FACTOR;
+    let mean = phase.sync.bytes / u64::from(phase.sync.time.ranks.max(1));
+    is_uneven.then(|| Query {
+        quantity: Quantity::SyncBytes { phase: index },
+        at_least: mean.midpoint(phase.sync.most_bytes),
+        among: scope.among(),
     })
 }
 

@@ -141,7 +141,7 @@ pub fn cause_time(phase: &PhaseTotals, cause: &Cause) -> Accumulator {
 
 /// Returns the query for ranks with at least half of the maximum; `None` if the maximum is 0.
 pub fn half_query(quantity: Quantity, max_ns: u64) -> Option<Query> {
-    (max_ns > 0).then_some(Query { quantity, at_least_ns: max_ns.div_ceil(2), among: None })
+    (max_ns > 0).then_some(Query { quantity, at_least: max_ns.div_ceil(2), among: None })
 }
 
 /// Returns the query for ranks that are in some calls of a phase, given by its first index, its

@@ -576,7 +576,7 @@ pub fn slow_query(
     let path: Vec<Step> = path(&totals.tree.contexts, cause.node);
     (time.max > 0).then_some(Query {
         quantity: Quantity::Work { phase: scope.index, path, own: cause.own },
-        at_least_ns: slow_at_least_ns(time, scope.ranks),
+        at_least: slow_at_least_ns(time, scope.ranks),
         among: scope.among(),
     })
 }

@@ -11,7 +11,7 @@ use crate::ranks::RankSet;
 use crate::siblings::siblings_of;
 use crate::team_times::{TeamTimes, imbalance_ns};
 
-/// A time of one rank.
+/// A time of one rank, in nanoseconds, or the bytes that it moves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Quantity {
     /// Work of a context in a phase, net of waiting for a core.
@@ -25,6 +25,11 @@ pub enum Quantity {
     },
     /// Time in the synchronisation that ends a phase.
     Sync {
+        /// First index of the phase.
+        phase: u64,
+    },
+    /// Bytes of the synchronisation that ends a phase.
+    SyncBytes {
         /// First index of the phase.
         phase: u64,
     },
@@ -66,13 +71,13 @@ pub struct PhaseCalls {
     pub paths: Vec<Vec<Step>>,
 }
 
-/// Query for the ranks on which a time is at least a bound.
+/// Query for the ranks on which a quantity is at least a bound.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Query {
-    /// Time that is compared.
+    /// Quantity that is compared.
     pub quantity: Quantity,
-    /// Lower bound, in nanoseconds.
-    pub at_least_ns: u64,
+    /// Lower bound, in nanoseconds or bytes.
+    pub at_least: u64,
     /// Ranks that are queried; `None` for all.
     pub among: Option<RankSet>,
 }
@@ -92,7 +97,7 @@ impl Query {
         };
         let among = self.among.as_ref().zip(other.among.as_ref());
         let among = among.map(|(ours, theirs)| ours.union(theirs));
-        Some(Self { quantity, at_least_ns: self.at_least_ns.max(other.at_least_ns), among })
+        Some(Self { quantity, at_least: self.at_least.max(other.at_least), among })
     }
 }
 
@@ -119,12 +124,13 @@ pub fn ask(
     })
 }
 
-/// Returns whether the time of a rank is at least the query's bound.
+/// Returns whether the quantity of a rank is at least the query's bound.
 pub fn is_meant(rank: &Rank<'_>, query: &Query) -> bool {
-    time_ns(rank, &query.quantity) >= query.at_least_ns
+    amount(rank, &query.quantity) >= query.at_least
 }
 
-fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
+/// Returns the value of a quantity on one rank, in nanoseconds or bytes.
+fn amount(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
     let phase = |index: u64| rank.phases.iter().find(|phase| phase.first_index == index);
     match quantity {
         Quantity::Work { phase: index, path, own } => {
@@ -141,6 +147,9 @@ fn time_ns(rank: &Rank<'_>, quantity: &Quantity) -> u64 {
         }
         Quantity::Sync { phase: index } => {
             phase(*index).map_or(0, |phase| rank.sync(phase).time_ns)
+        }
+        Quantity::SyncBytes { phase: index } => {
+            phase(*index).map_or(0, |phase| rank.sync(phase).bytes)
         }
         Quantity::Calls(of_phases) => {
             let of_phase = |calls: &PhaseCalls| Some(in_calls_ns(rank, phase(calls.phase)?, calls));

@@ -99,6 +99,10 @@ pub const MIN_TRANSFER_FRACTION: f64 = 0.5;
 pub const MIN_FREQUENT_CALLS: u64 = 10;
 /// Minimum bytes per call of large messages, input and output, if no call is long.
 pub const MIN_LARGE_BYTES: u64 = 64 << 10;
+/// Minimum bytes of the rank that moves most in a collective, as a multiple of the mean, for the
+/// uneven amounts to be what the advice is about: the others wait for that rank. Among two ranks
+/// half-way between even and alone.
+pub const MIN_UNEVEN_BYTES_FACTOR: f64 = 1.5;
 /// Minimum part of a loss in a call for the call to be named as a further symptom.
 pub const MIN_FURTHER_SYMPTOM_FRACTION: f64 = 0.05;
 /// Minimum part of all work that a function holds for partners to be late in it.
@@ -316,6 +320,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("max_poll_gap_ns", MAX_POLL_GAP_NS as f64),
         ("min_frequent_calls", MIN_FREQUENT_CALLS as f64),
         ("min_large_bytes", MIN_LARGE_BYTES as f64),
+        ("min_uneven_bytes_factor", MIN_UNEVEN_BYTES_FACTOR),
         ("min_further_symptom_fraction", MIN_FURTHER_SYMPTOM_FRACTION),
         ("min_partner_work_fraction", MIN_PARTNER_WORK_FRACTION),
         ("max_late_wait_fraction", MAX_LATE_WAIT_FRACTION),

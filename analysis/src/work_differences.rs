@@ -105,7 +105,7 @@ pub fn questions<'a>(
                 cause: CauseId { finding: index, cause: place },
                 slow: Query {
                     quantity: Quantity::Work { phase: finding.phase, path, own: cause.own },
-                    at_least_ns: slow_at_least_ns(&time, ranks),
+                    at_least: slow_at_least_ns(&time, ranks),
                     among,
                 },
                 events: events.clone(),

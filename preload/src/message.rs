@@ -6,7 +6,7 @@ use std::ffi::c_int;
 
 use plimsoll_calls::messages::{Messages, messages, tag_after};
 use plimsoll_calls::requests::{Requests, Role, role};
-use plimsoll_calls::{Call, Convention, Extent};
+use plimsoll_calls::{Call, Convention, Extent, SENT_WORDS_BEFORE};
 use plimsoll_comm::mpi::{HandleFacts, Named, RequestList};
 use plimsoll_wire::sync_id::SyncScope;
 
@@ -249,8 +249,9 @@ unsafe fn whole(frame: &Frame, (count, datatype): (u8, u8), facts: &HandleFacts)
     }
 }
 
-/// Returns the bytes that a rank exchanges with all ranks of a collective. Few calls get here, and
-/// each has moved a block for each rank that is counted.
+/// Returns the bytes that a rank exchanges with all ranks of a collective: those that it receives,
+/// or sends, whichever are more, because both directions proceed at the same time. Few calls get
+/// here, and each has moved a block for each rank that is counted.
 ///
 /// # Safety
 /// As [`whole`]; lists have an element for each rank of the communicator, and remain unchanged
@@ -263,35 +264,58 @@ unsafe fn by_rank(
     facts: &HandleFacts,
 ) -> u64 {
     let call = frame.entry();
-    // SAFETY: promised by the caller.
+    // SAFETY: promised by the caller; the table names the arguments.
     unsafe {
         let Some(communicator) = communicator(frame, call) else { return 0 };
         let ranks = facts.ranks(communicator);
         if extent == Extent::EachRank {
             return whole(frame, (count, datatype), facts).saturating_mul(ranks.into());
         }
+        let received = of_blocks(frame, ranks, (count, datatype), facts);
+        if extent == Extent::ByRank {
+            return received;
+        }
+        let [buffer, count, datatype] =
+            [count - 1, count, datatype].map(|received| received - SENT_WORDS_BEFORE);
+        // With MPI_IN_PLACE, the rank sends what it receives.
+        match is_marked_in_place(frame, buffer, facts) {
+            true => received,
+            false => received.max(of_blocks(frame, ranks, (count, datatype), facts)),
+        }
+    }
+}
+
+/// Returns the bytes of blocks that arguments list by rank.
+///
+/// # Safety
+/// As [`by_rank`].
+unsafe fn of_blocks(
+    frame: &Frame,
+    ranks: u32,
+    (count, datatype): (u8, u8),
+    facts: &HandleFacts,
+) -> u64 {
+    let call = frame.entry();
+    // SAFETY: promised by the caller.
+    unsafe {
         let (counts, types) = (frame.argument(count), frame.argument(datatype));
         let elements = |at: usize| elements(counts, at, call.is_mpi_count);
-        let bytes_of = |at: usize| match (elements(at), frame.is_c()) {
-            // The datatype of a block without elements may be invalid.
-            (0, _) => 0,
-            (elements, true) => elements.saturating_mul(facts.listed_type_bytes(types, at)),
-            (elements, false) => {
-                let datatype = *(types as *const c_int).add(at);
-                elements.saturating_mul(facts.fortran_type_bytes(datatype))
-            }
+        let type_bytes = |at: usize| match (frame.is_c(), call.extent) {
+            (true, Extent::ByRankAndType) => facts.listed_type_bytes(types, at),
+            (true, _) => facts.type_bytes(types),
+            // A reference, or an array.
+            (false, _) => facts.fortran_type_bytes(*(types as *const c_int).add(at)),
+        };
+        // The datatype of a block without elements may be invalid.
+        let bytes_of = |at: usize, elements: u64| match elements {
+            0 => 0,
+            elements => elements.saturating_mul(type_bytes(at)),
         };
         let blocks = 0..ranks as usize;
-        if extent == Extent::ByRankAndType {
-            return blocks.map(bytes_of).fold(0, u64::saturating_add);
+        if call.extent == Extent::ByRankAndType {
+            return blocks.map(|at| bytes_of(at, elements(at))).fold(0, u64::saturating_add);
         }
-        let elements: u64 = blocks.map(elements).fold(0, u64::saturating_add);
-        let bytes = match (elements, frame.is_c()) {
-            (0, _) => 0,
-            (_, true) => facts.type_bytes(types),
-            (_, false) => facts.fortran_type_bytes(frame.noted.datatype),
-        };
-        elements.saturating_mul(bytes)
+        bytes_of(0, blocks.map(elements).fold(0, u64::saturating_add))
     }
 }
 
@@ -346,7 +370,15 @@ pub unsafe fn c_count(frame: &Frame, call: &Call, word: u8) -> u64 {
 /// # Safety
 /// As [`finished`].
 unsafe fn is_in_place(frame: &Frame, call: &Call, facts: &HandleFacts) -> bool {
-    let Some(word) = call.in_place else { return false };
+    // SAFETY: promised by the caller.
+    call.in_place.is_some_and(|word| unsafe { is_marked_in_place(frame, word, facts) })
+}
+
+/// Returns whether the buffer in an argument word is MPI_IN_PLACE.
+///
+/// # Safety
+/// As [`finished`]; `word` is the argument word of a buffer.
+unsafe fn is_marked_in_place(frame: &Frame, word: u8, facts: &HandleFacts) -> bool {
     // SAFETY: the buffer is an argument; a Fortran descriptor begins with the address (Fortran
     // 2018, 18.5.3).
     unsafe {

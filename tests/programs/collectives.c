@@ -1,25 +1,29 @@
 /* All ranks exchange blocks of about `factor` MiB by the collective in HOW; the blocks differ in
- * size if the collective takes a list of sizes. */
+ * size if the collective takes a list of sizes. In `scatter_alltoallv` and
+ * `scatter_alltoallw`, only rank 0 sends. */
 #include "ranks.h"
 
 static char *out, *in;
-static int *counts, *displacements;
+static int *counts, *sent, *displacements;
 static MPI_Datatype *types;
 
-/* Returns the bytes that the rank receives from all ranks. */
+/* Returns the bytes that the rank receives from all ranks, or sends if these are more. */
 SHOWN double exchange(const char *how, int block)
 {
-    double all = 0;
-    for (int i = 0; i < ranks; i++)
+    double all = 0, all_sent = 0;
+    for (int i = 0; i < ranks; i++) {
         all += counts[i];
+        all_sent += sent[i];
+    }
+    all = all > all_sent ? all : all_sent;
     if (strcmp(how, "alltoall") == 0) {
         MPI_Alltoall(out, block, MPI_BYTE, in, block, MPI_BYTE, MPI_COMM_WORLD);
         all = (double)block * ranks;
-    } else if (strcmp(how, "alltoallv") == 0) {
-        MPI_Alltoallv(out, counts, displacements, MPI_BYTE, in, counts, displacements, MPI_BYTE,
+    } else if (strstr(how, "alltoallv")) {
+        MPI_Alltoallv(out, sent, displacements, MPI_BYTE, in, counts, displacements, MPI_BYTE,
                       MPI_COMM_WORLD);
-    } else if (strcmp(how, "alltoallw") == 0) {
-        MPI_Alltoallw(out, counts, displacements, types, in, counts, displacements, types,
+    } else if (strstr(how, "alltoallw")) {
+        MPI_Alltoallw(out, sent, displacements, types, in, counts, displacements, types,
                       MPI_COMM_WORLD);
     } else if (strcmp(how, "allgather") == 0) {
         MPI_Allgather(out, block, MPI_BYTE, in, block, MPI_BYTE, MPI_COMM_WORLD);
@@ -42,14 +46,18 @@ int main(int argc, char **argv)
     out = allocate((size_t)(block + 1024) * ranks, 1);
     in = allocate((size_t)(block + 1024) * ranks, 1);
     counts = allocate(ranks, sizeof *counts);
+    sent = allocate(ranks, sizeof *sent);
     displacements = allocate(ranks, sizeof *displacements);
     types = allocate(ranks, sizeof(MPI_Datatype));
     for (int i = 0; i < ranks; i++) {
         /* The same between two ranks in both directions. */
-        counts[i] = strcmp(parameters.how, "alltoallv") == 0 ||
-            strcmp(parameters.how, "alltoallw") == 0
-                        ? block + i + rank
-                        : block + i;
+        bool is_both_ways =
+            strstr(parameters.how, "alltoallv") || strstr(parameters.how, "alltoallw");
+        counts[i] = sent[i] = is_both_ways ? block + i + rank : block + i;
+        if (strstr(parameters.how, "scatter_alltoall")) {
+            counts[i] = i == 0 ? counts[i] : 0;
+            sent[i] = rank == 0 ? sent[i] : 0;
+        }
         displacements[i] = i * (block + 1024);
         types[i] = MPI_BYTE;
     }

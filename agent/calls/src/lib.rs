@@ -160,9 +160,17 @@ pub enum Extent {
     EachRank,
     /// The address of an array: the number of elements by rank.
     ByRank,
-    /// As [`Extent::ByRank`], and the datatype is the address of an array of datatypes by rank.
+    /// As [`Extent::ByRank`], for what the rank receives. Arguments in the same order describe what
+    /// the rank sends, [`SENT_WORDS_BEFORE`] words before these.
+    ByRankBothWays,
+    /// As [`Extent::ByRankBothWays`], and the datatype is the address of an array of datatypes by
+    /// rank.
     ByRankAndType,
 }
+
+/// Distance from an argument that describes received blocks to the argument that describes sent
+/// ones, in words: buffer, counts, displacements and datatype (MPI-4.1, 6.8).
+pub const SENT_WORDS_BEFORE: u8 = 4;
 
 /// Calls with another extent than [`Extent::Whole`]: blocking name, nonblocking name, extent.
 const EXTENTS: [(&str, &str, Extent); 6] = [
@@ -170,7 +178,7 @@ const EXTENTS: [(&str, &str, Extent); 6] = [
     ("MPI_Alltoall", "MPI_Ialltoall", Extent::EachRank),
     ("MPI_Reduce_scatter_block", "MPI_Ireduce_scatter_block", Extent::EachRank),
     ("MPI_Allgatherv", "MPI_Iallgatherv", Extent::ByRank),
-    ("MPI_Alltoallv", "MPI_Ialltoallv", Extent::ByRank),
+    ("MPI_Alltoallv", "MPI_Ialltoallv", Extent::ByRankBothWays),
     ("MPI_Reduce_scatter", "MPI_Ireduce_scatter", Extent::ByRank),
 ];
 

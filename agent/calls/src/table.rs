@@ -12,13 +12,14 @@
 // datatype      index of the datatype of the elements
 // in_place      index of the buffer that, if it is MPI_IN_PLACE, voids count and datatype
 //
-// In a collective with one block per rank, the size is what a rank receives from all ranks; in a
-// rooted one, what each other rank sends or receives. `_` stands for an argument that the call does
-// not have, or that does not give the size of the whole message: the number of neighbours of a
-// neighbourhood collective is not among its arguments. Calls in `large_count` also exist as
-// `NAME_c`, with MPI_Count for int (MPI-4.1, 2.5.8). Calls in `own` have hooks that do more than
-// measure. All calls of MPI-4.1 that may wait for another process are listed; of the local calls,
-// only those that make, free or cancel requests, because the partners of requests are followed.
+// In a collective with one block per rank, the size is what a rank receives from all ranks, or what
+// it sends to them if that is more; in a rooted one, what each other rank sends or receives. `_`
+// stands for an argument that the call does not have, or that does not give the size of the whole
+// message: the number of neighbours of a neighbourhood collective is not among its arguments. Calls
+// in `large_count` also exist as `NAME_c`, with MPI_Count for int (MPI-4.1, 2.5.8). Calls in `own`
+// have hooks that do more than measure. All calls of MPI-4.1 that may wait for another process are
+// listed; of the local calls, only those that make, free or cancel requests, because the partners
+// of requests are followed.
 
 table! {
     large_count {

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use plimsoll_calls::{CALLS, Call, Extent, call, id_of};
+use plimsoll_calls::{CALLS, Call, Extent, SENT_WORDS_BEFORE, call, id_of};
 
 /// The headers of an installation; MPICH has its functions in several.
 const HEADERS: [(&str, &[&str]); 2] = [
@@ -115,7 +115,8 @@ fn assert_agrees(call: &Call, parameters: &[String], header: &str) {
         let parameter = parameters[usize::from(index)].trim_start_matches("const ");
         parameter.starts_with(kind) && (parameter.contains('*') || parameter.contains('['))
     };
-    let by_rank = matches!(call.extent, Extent::ByRank | Extent::ByRankAndType);
+    let is_sent = matches!(call.extent, Extent::ByRankBothWays | Extent::ByRankAndType);
+    let by_rank = is_sent || call.extent == Extent::ByRank;
     if let Some(index) = call.count {
         let agrees = if by_rank { is_array(index, count) } else { is(index, count) };
         assert!(agrees, "count of {shown}");
@@ -128,6 +129,15 @@ fn assert_agrees(call: &Call, parameters: &[String], header: &str) {
         let kind = "MPI_Datatype ";
         let agrees = if by_type { is_array(index, kind) } else { is(index, kind) };
         assert!(agrees, "datatype of {shown}");
+    }
+    if is_sent {
+        // The same parameters, for the other direction.
+        for index in [call.count.map(|count| count - 1), call.count, call.datatype] {
+            let index = usize::from(index.expect("a list of blocks"));
+            let sent = &parameters[index - usize::from(SENT_WORDS_BEFORE)];
+            let received = sent.replace("const ", "").replace("send", "recv");
+            assert_eq!(parameters[index].replace("const ", ""), received, "sent in {shown}");
+        }
     }
     if let Some(index) = call.in_place {
         let buffer = &parameters[usize::from(index)];

@@ -31,9 +31,8 @@ pub fn gist(summary: &Summary, loss: &Loss) -> String {
         (LossKind::FrequentCommunication, Some(cause)) => {
             format!("{cause} makes {}.", calls(loss))
         }
-        (LossKind::LargeMessage | LossKind::LargeIo | LossKind::FrequentCommunication, _) => {
-            format!("{}.", calls(loss))
-        }
+        (LossKind::LargeMessage, _) => format!("{}{}.", calls(loss), most_data(loss, of)),
+        (LossKind::LargeIo | LossKind::FrequentCommunication, _) => format!("{}.", calls(loss)),
         (LossKind::LockContention, _) => format!("{waiting} for a lock in {place}."),
         (LossKind::ThreadImbalance, Some(cause)) => {
             format!("threads share the work of {cause} unevenly.")
@@ -79,7 +78,10 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
             let poll = if loss.polling { "; they look whether something has arrived" } else { "" };
             format!("{} ({mean} per rank{poll})", calls(loss))
         }
-        LossKind::LargeMessage | LossKind::LargeIo => format!("{} ({mean} per rank)", calls(loss)),
+        LossKind::LargeMessage => {
+            format!("{} ({mean} per rank){}", calls(loss), most_data(loss, of))
+        }
+        LossKind::LargeIo => format!("{} ({mean} per rank)", calls(loss)),
         LossKind::WaitForPartner => {
             let their = if rank_count(list) == 1 { "its" } else { "their" };
             let others = also_in(loss);
@@ -104,6 +106,17 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
         LossKind::Oversubscription => {
             format!("{place}: runnable threads wait there for a core ({max} on the worst rank)")
         }
+    }
+}
+
+/// Returns the ranks with the most data in large messages: `; rank 3 moves the most data`; empty if
+/// ranks move about the same amount. `of` is the number of ranks of the run.
+fn most_data(loss: &Loss, of: u32) -> String {
+    let list = &loss.slow_ranks;
+    let verb = if rank_count(list) == 1 { "moves" } else { "move" };
+    match list.is_empty() {
+        true => String::new(),
+        false => format!("; {} {verb} the most data", ranks(list, of)),
     }
 }
 

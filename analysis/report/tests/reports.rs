@@ -213,6 +213,23 @@ fn truncated_call_paths_are_counted() {
 }
 
 #[test]
+fn ranks_with_the_most_data_are_named_beside_the_calls() {
+    for (slow, words) in [
+        ("7", "; rank 7 moves the most data"),
+        ("6-7", "; ranks 6-7 move the most data"),
+        ("", "per rank)"),
+    ] {
+        let mut summary = summaries::imbalance();
+        let loss = &mut summary.losses[0];
+        (loss.kind, loss.slow_ranks) = (LossKind::LargeMessage, slow.to_owned());
+        let text = text(&summary);
+        let seen = text.split("Seen in").nth(1).and_then(|rest| rest.split("main >").next());
+        let seen = seen.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(seen.ends_with(words), "{text}");
+    }
+}
+
+#[test]
 fn a_slow_place_is_named_with_its_factor() {
     let mut summary = summaries::imbalance();
     let loss = &mut summary.losses[0];

@@ -18,6 +18,8 @@ pub struct CallTotals {
     pub calls: u64,
     /// Bytes, summed over ranks.
     pub bytes: u64,
+    /// Bytes of the rank with the most.
+    pub most_bytes: u64,
     /// Bytes with a transfer that the call made itself or waited for, summed over ranks.
     pub moved: u64,
     /// Time in calls that took long individually, summed over ranks, in nanoseconds.
@@ -34,6 +36,7 @@ impl CallTotals {
             time: Accumulator::from_iter([sync.time_ns]),
             calls: sync.calls,
             bytes: sync.bytes,
+            most_bytes: sync.bytes,
             moved: sync.moved,
             long_ns: sync.long_ns,
             by_label: by_label.filter(|(_, ns)| *ns > 0).collect(),
@@ -41,16 +44,26 @@ impl CallTotals {
     }
 
     /// Adds the totals of other ranks, or of the same ranks in another phase; each rank then counts
-    /// once per phase in `time`.
+    /// once per phase in `time`, and `most_bytes` are those of one phase.
     pub fn combine(&mut self, other: &Self) {
         self.time.combine(&other.time);
         self.calls += other.calls;
         self.bytes += other.bytes;
+        self.most_bytes = self.most_bytes.max(other.most_bytes);
         self.moved += other.moved;
         self.long_ns += other.long_ns;
         for (label, ns) in &other.by_label {
             *self.by_label.entry(*label).or_default() += ns;
         }
+    }
+}
+
+impl CallTotals {
+    /// Returns the bytes of the rank with the most, as a multiple of the mean over the ranks that
+    /// make the call.
+    pub fn uneven_bytes_factor(&self) -> f64 {
+        let mean = self.bytes as f64 / f64::from(self.time.ranks.max(1));
+        if mean > 0.0 { self.most_bytes as f64 / mean } else { 1.0 }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::calls::{beside_work, kinds};
 use super::*;
+use crate::phrase::TIED;
 use crate::synthetic_run::calling;
 
 const MIB: u64 = 1 << 20;
@@ -108,4 +109,33 @@ fn an_exchange_that_ends_uneven_work_is_large_by_its_own_time() {
     assert_eq!(kinds(&summary), [uneven, (LossKind::LargeMessage, 0.8)]);
     let advice = &summary.losses[1].advice;
     assert!(advice.contains("move 80.0 MiB each, which takes 80.0 ms."), "{advice}");
+}
+
+/// The rank that receives nearly all data takes long for it, and all others wait for that rank.
+#[test]
+fn uneven_data_in_a_synchronisation_limits_all_ranks() {
+    const EXCHANGE: &str = "main/exchange/MPI_Alltoallv";
+    let diagnosed = |steps: u64, ns: u64, bytes: &dyn Fn(u32) -> u64| {
+        let mut subject = Subject::new(8);
+        for _ in 0..steps {
+            subject.step(EXCHANGE, |rank| {
+                vec![doing("main/solve", ns), calling(EXCHANGE, ns, 0, bytes(rank))]
+            });
+        }
+        verdict(&subject)
+    };
+    // Few long calls; and many short ones, with fewer bytes on average than in a large message.
+    const KIB: u64 = 1 << 10;
+    for (steps, ns, most, other) in [(10, 80 * MS, 80 * MIB, MIB), (400, 2 * MS, 320 * KIB, KIB)] {
+        let summary = diagnosed(steps, ns, &|rank| if rank == 5 { most } else { other });
+        let loss = only_loss(&summary);
+        assert_eq!((loss.kind, &*loss.slow_ranks), (LossKind::LargeMessage, "5"), "{most}");
+        let each = crate::phrase::bytes(most).replace(TIED, " ");
+        let said = format!("rank 5 needs, which moves the most data: up to {each} each time");
+        assert!(loss.advice.contains(&said), "{}", loss.advice);
+    }
+    let even = diagnosed(10, 80 * MS, &|_| 80 * MIB);
+    let loss = only_loss(&even);
+    assert_eq!((loss.kind, &*loss.slow_ranks), (LossKind::LargeMessage, ""));
+    assert!(loss.advice.contains("move 80.0 MiB each"), "{}", loss.advice);
 }
