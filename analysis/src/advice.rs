@@ -10,6 +10,7 @@ use crate::awaited_threads;
 use crate::finding::Finding;
 use crate::frame_classes::{is_part, is_system, is_unnamed};
 use crate::job_totals::Host;
+use crate::losses::is_one_at_a_time;
 use crate::metrics::NS_PER_S;
 use crate::owners::function_around;
 use crate::phrase::TIED;
@@ -17,7 +18,6 @@ use crate::phrase::{self, bytes, count, counted, frame_with_place, seconds};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::summary_tree::shown_frame;
-use crate::thresholds::SERIAL_FRACTION;
 use crate::totals::{CallTotals, Totals};
 
 /// Input of a sentence about a loss.
@@ -256,12 +256,19 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         );
     }
     let excess_s = phase.map_or(0.0, |it| it.work.imbalance(totals.job.ranks.len()) / NS_PER_S);
-    let in_turn = match excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s() {
-        true => {
-            " In total all ranks work equally long: they work after each other, or each time \
-                 another rank is slow."
+    let is_even = excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s();
+    let is_alone =
+        phase.is_some_and(|it| is_one_at_a_time(it, facts.finding, totals.job.ranks.len()));
+    let in_turn = match (is_even, is_alone) {
+        (true, true) => {
+            " In total all ranks work equally long, but one after the other: only one rank at a \
+             time is in it."
         }
-        false => "",
+        (true, false) => {
+            " In total all ranks work equally long: they work after each other, or each time \
+             another rank is slow."
+        }
+        (false, _) => "",
     };
     format!(
         "{wait} partners that are still in {work}.{in_turn} Let a rank begin with what it has \
@@ -436,21 +443,12 @@ fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let name = worker(totals, cause.node);
     let (mean_s, max_s) = facts.cause_s;
     if facts.finding.by_turns {
-        let sync = spoken(totals, facts.finding.symptom);
-        let equal = format!(
-            "{name} takes about the same time on every rank in total ({mean_s:.3} s on average)"
+        return format!(
+            "{}, but each time another rank is slow in it and the others wait in {}. Even out each \
+             step's work, or synchronise less often so that the ranks can catch up.",
+            equal_in_total(totals, facts, cause.node),
+            spoken(totals, facts.finding.symptom),
         );
-        return match takes_turns(totals, facts.finding) {
-            true => format!(
-                "{equal}, but only one rank at a time is in it and all others wait in {sync}. Let \
-                 the ranks do this work side by side, without a synchronisation after each of them."
-            ),
-            false => format!(
-                "{equal}, but each time another rank is slow in it and the others wait in {sync}. \
-                 Even out each step's work, or synchronise less often so that the ranks can catch \
-                 up."
-            ),
-        };
     }
     let others = match facts.finding.causes.len() {
         1 => "",
@@ -474,18 +472,25 @@ fn uneven(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     )
 }
 
-/// Returns whether hardly more than one rank works in each instance of a loss's phase: the loss is
-/// then as long as the work of all ranks but one.
-fn takes_turns(totals: &Totals, finding: &Finding) -> bool {
-    let ranks = totals.job.ranks.len();
-    let phase = totals.sums.phases.get(&finding.phase);
-    let others_ns = phase.map(|phase| phase.work.mean(ranks) * f64::from(ranks - 1));
-    let lost_ns = finding.own_s() * NS_PER_S;
-    others_ns.is_some_and(|others_ns| lost_ns >= (1.0 - SERIAL_FRACTION) * others_ns)
+/// Returns the clause that no rank is slower in a cause over the whole run, to begin a sentence.
+fn equal_in_total(totals: &Totals, facts: &AdviceInput<'_>, cause: NodeId) -> String {
+    format!(
+        "{} takes about the same time on every rank in total ({:.3} s on average)",
+        worker(totals, cause),
+        facts.cause_s.0,
+    )
 }
 
 fn serial(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let Some(cause) = facts.finding.causes.first() else { return String::new() };
+    if facts.finding.by_turns {
+        return format!(
+            "{}, but only one rank at a time is in it and all others wait in {}. Let the ranks do \
+             this work side by side, without a synchronisation after each of them.",
+            equal_in_total(totals, facts, cause.node),
+            spoken(totals, facts.finding.symptom),
+        );
+    }
     format!(
         "Only {} in {} for {:.3} s; all others wait for it in {}. Distribute this work over the \
          ranks, or overlap it with work that does not depend on it.",

@@ -305,14 +305,15 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
         let in_turn = slow_in_turn(totals, scope, (ns, symptom), &causes, &shared);
         if let Some(cause) = in_turn {
             let finding = uneven((totals, owners), scope, (ns, symptom), vec![cause])?;
-            return Some(Finding { by_turns: true, kind: LossKind::LoadImbalance, ..finding });
+            let finding = Finding { by_turns: true, kind: LossKind::LoadImbalance, ..finding };
+            return Some(in_turns(scope, finding));
         }
         // Causes that add up to more than the loss even each other out in part.
         let evened_out = imbalance.evened_out(&causes);
         let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
         // Partners in separate pairs do not even each other out.
         let evened_out = evened_out && finding.kind != LossKind::WaitForPartner;
-        Some(Finding { evened_out, ..finding })
+        Some(in_turns(scope, Finding { evened_out, ..finding }))
     };
     let (ending_ns, work_ns) = (imbalance.ending_ns, imbalance.work_ns);
     let before_ns = work_ns - ending_ns;
@@ -497,6 +498,27 @@ fn uneven(
         causes,
         ..Finding::new(kind, index, loss_ns / NS_PER_S, symptom)
     })
+}
+
+/// Returns a load imbalance in which another rank is slow each time as a serialization, if hardly
+/// more than one rank works in its first cause at a time, such as ranks that write a file one after
+/// another.
+fn in_turns(scope: &Scope<'_>, finding: Finding) -> Finding {
+    let is_imbalance = finding.by_turns && finding.kind == LossKind::LoadImbalance;
+    match is_imbalance && is_one_at_a_time(scope.phase, &finding, scope.ranks) {
+        true => Finding { kind: LossKind::Serialization, evened_out: false, ..finding },
+        false => finding,
+    }
+}
+
+/// Returns whether hardly more than one of `ranks` ranks is in the first cause of a loss at a time:
+/// the imbalance of the cause is then as long as its work on all ranks but one. Part of that
+/// imbalance may be lost to the cost of the calls, and not to uneven work.
+pub fn is_one_at_a_time(phase: &PhaseTotals, finding: &Finding, ranks: u32) -> bool {
+    let Some(cause) = finding.causes.first() else { return false };
+    let others_ns = cause_time(phase, cause).mean(ranks) * f64::from(ranks.saturating_sub(1));
+    let lost_ns = cause.ns.max(finding.own_s() * NS_PER_S);
+    others_ns > 0.0 && lost_ns >= (1.0 - SERIAL_FRACTION) * others_ns
 }
 
 /// Returns the query for ranks that wait where a loss by uneven work shows.

@@ -21,6 +21,9 @@ pub fn gist(summary: &Summary, loss: &Loss) -> String {
         (LossKind::LoadImbalance | LossKind::GroupImbalance, Some(cause)) => {
             format!("{cause} takes longer on {slow}; {waiting} in {place}.")
         }
+        (LossKind::Serialization, Some(cause)) if loss.by_turns => {
+            format!("only one rank at a time works in {cause}; {waiting} in {place}.")
+        }
         (LossKind::Serialization, Some(cause)) => {
             format!("only {slow} works in {cause}; {waiting} in {place}.")
         }
@@ -218,6 +221,9 @@ pub fn caused_by(summary: &Summary, loss: &Loss) -> Option<String> {
     let slow = ranks(&loss.slow_ranks, summary.run.ranks);
     let (mean, max) = (seconds(first.mean_s), seconds(first.max_s));
     Some(match loss.kind {
+        LossKind::Serialization if loss.by_turns => {
+            format!("{place}, where only one rank at a time works ({mean} on average)")
+        }
         LossKind::Serialization => format!("{place}, where only {slow} works ({max})"),
         LossKind::LoadImbalance if loss.by_turns => {
             format!("{place}, which takes longer each time on another rank ({mean} on average)")

@@ -346,6 +346,9 @@ function slowPlace(loss: Loss, of: number): string {
 function causedBy(loss: Loss, cause: Cause, of: number): string {
   const name = endOf(cause.path);
   const times = `${seconds(cause.max_s)} at most, ${seconds(cause.mean_s)} on average`;
+  if (loss.kind === "serialization" && loss.by_turns) {
+    return `${name}, where only one rank at a time works (${seconds(cause.mean_s)} on average)`;
+  }
   if (loss.kind === "serialization") {
     return `${name}, where only ${ranks(loss.slow_ranks, of)} works (${seconds(cause.max_s)})`;
   }

@@ -243,19 +243,26 @@ fn ranks_with_equal_totals_that_take_turns_are_found() {
 /// As output by one rank after another, with a barrier after each.
 #[test]
 fn ranks_that_work_one_at_a_time_are_advised_to_work_side_by_side() {
-    for (others_us, alone) in [(0, true), (400, true), (2000, false)] {
+    // Work that all ranks do side by side before it changes nothing.
+    let cases = [(0, 0, true), (400, 0, true), (2000, 0, false), (0, 10, true)];
+    for (others_us, before_ms, alone) in cases {
+        let kind = if alone { LossKind::Serialization } else { LossKind::LoadImbalance };
         let mut subject = Subject::new(4);
         subject.step(BARRIER, |_| vec![]);
         for step in 0..100 {
             subject.step(BARRIER, |rank| {
                 let work_us = if step % 4 == rank { 20_000 } else { others_us };
-                vec![doing("main/write_all/write_mine", work_us * MS / 1000)]
+                let before = doing("main/compute", before_ms * MS);
+                vec![before, doing("main/write_all/write_mine", work_us * MS / 1000)]
             });
         }
         let summary = verdict(&subject);
         let loss = only_loss(&summary);
         let is_said = loss.advice.contains("only one rank at a time is in it");
         assert!(loss.by_turns && is_said == alone, "{others_us}: {}", loss.advice);
+        assert_eq!(loss.kind, kind, "{others_us}");
+        let text = plimsoll_report::text(&summary);
+        assert_eq!(text.contains("where only one rank at a time works"), alone, "{text}");
     }
 }
 
