@@ -22,6 +22,7 @@ use crate::groups::{self, Alike, ByContexts, Divergence};
 use crate::imbalance::{Cause, PhaseImbalance, imbalances};
 use crate::input::JobInfo;
 use crate::job_totals::JobTotals;
+use crate::joined_losses::{Answered, joined};
 use crate::labelling::{ContextClass, context_classes, polls};
 use crate::losses::{losses, min_loss_of, projected_s};
 use crate::metrics::NS_PER_S;
@@ -308,15 +309,21 @@ fn without_tree(
     let phases = phases(totals, &conclusion.alike);
     let efficiency = efficiency(totals, over_time, job);
     let alignment = totals.clocks.alignment(reference, totals.job.kept_period_ns);
+    let answered = findings.iter().enumerate().map(|(index, finding)| Answered {
+        index,
+        slow: answer(&finding.slow).union(&finding.slow_ranks),
+        waiting: answer(finding.waiting.as_slice()),
+        finding: finding.clone(),
+    });
     let mut losses: Vec<Loss> = Vec::new();
-    for (index, (finding, chain)) in findings.iter().zip(&conclusion.chains).enumerate() {
-        let slow = answer(&finding.slow).union(&finding.slow_ranks);
-        let waiting = answer(finding.waiting.as_slice());
+    for answered in joined(totals, answered.collect()) {
+        let Answered { index, ref finding, ref slow, ref waiting } = answered;
+        let chain = &conclusion.chains[index];
         let moving = as_moving_work(finding, findings, over_time, (totals, context_classes));
         // The answers are about the causes that were known before.
         let differences = if moving.is_some() { &BTreeMap::new() } else { differences };
         let finding = moving.as_ref().unwrap_or(finding);
-        let mut loss = loss(conclusion, (finding, chain), &slow, &waiting, places);
+        let mut loss = loss(conclusion, (finding, chain), slow, waiting, places);
         for (place, cause) in loss.causes.iter_mut().enumerate() {
             let id = CauseId { finding: index, cause: place };
             cause.difference = differences.get(&id).cloned();
@@ -435,9 +442,9 @@ fn when_of(
     when((&lost, &reference), &is_measured, window_s, end_s)
 }
 
-/// Returns the number of the phase that a loss is in.
-fn phase_id(totals: &Totals, finding: &Finding) -> u32 {
-    totals.sums.phases.range(..finding.phase).count() as u32
+/// Returns the number of the phase with this first index.
+fn phase_id(totals: &Totals, first_index: u64) -> u32 {
+    totals.sums.phases.range(..first_index).count() as u32
 }
 
 fn phases(totals: &Totals, groups: &BTreeMap<u64, Vec<Alike>>) -> Vec<Phase> {

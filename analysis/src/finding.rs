@@ -22,9 +22,9 @@ pub struct Finding {
     pub phase: u64,
     /// Reduction of the run time without the loss, in seconds.
     pub seconds: f64,
-    /// Parts of `seconds` in first instances, which are phases of their own, by the phase's first
-    /// index.
-    pub first_instances: BTreeMap<u64, f64>,
+    /// Parts of `seconds` in other phases, such as the first instance of a loop, by the phase's
+    /// first index.
+    pub other_phases: BTreeMap<u64, f64>,
     /// Context in which the loss shows.
     pub symptom: NodeId,
     /// Other contexts in which the loss shows, largest first.
@@ -74,7 +74,7 @@ impl Finding {
             kind,
             phase,
             seconds,
-            first_instances: BTreeMap::new(),
+            other_phases: BTreeMap::new(),
             symptom,
             also_in: Vec::new(),
             causes: Vec::new(),
@@ -98,17 +98,16 @@ impl Finding {
 
     /// Returns the part of `seconds` in the loss's own phase.
     pub fn own_s(&self) -> f64 {
-        self.seconds - self.first_instances.values().sum::<f64>()
+        self.seconds - self.other_phases.values().sum::<f64>()
     }
 
     /// Returns the phases of the loss, its own one before the others: all phases if its calls are
-    /// frequent, which is one loss over the run, and otherwise those of first instances.
+    /// frequent, which is one loss over the run, and otherwise `other_phases`.
     pub fn phases<'t>(&self, totals: &'t Totals) -> Vec<&'t PhaseTotals> {
         let phases = &totals.sums.phases;
         let in_all = self.kind == LossKind::FrequentCommunication;
-        let is_other = |index: &u64| {
-            *index != self.phase && (in_all || self.first_instances.contains_key(index))
-        };
+        let is_other =
+            |index: &u64| *index != self.phase && (in_all || self.other_phases.contains_key(index));
         let others = phases.iter().filter(|(index, _)| is_other(index));
         phases.get(&self.phase).into_iter().chain(others.map(|(_, phase)| phase)).collect()
     }

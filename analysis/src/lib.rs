@@ -33,6 +33,7 @@ pub mod imbalance;
 pub mod input;
 pub mod instances;
 pub mod job_totals;
+mod joined_losses;
 pub mod labelling;
 pub mod late_partners;
 mod lock_totals;

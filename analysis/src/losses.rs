@@ -223,7 +223,7 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
                     recurring.slow.extend(finding.slow);
                 }
                 recurring.seconds += finding.seconds;
-                *recurring.first_instances.entry(finding.phase).or_default() += finding.seconds;
+                *recurring.other_phases.entry(finding.phase).or_default() += finding.seconds;
                 for cause in &mut recurring.causes {
                     let first = finding.causes.iter().find(|other| other.node == cause.node);
                     cause.ns += first.map_or(0.0, |other| other.ns);

@@ -221,7 +221,7 @@ impl Tasks<'_> {
         for finding in findings.iter().filter(|finding| is_uneven(finding)) {
             *uneven_s.entry(finding.phase).or_default() += finding.own_s();
             // The loss of a first instance is part of the recurring phase's.
-            finding.first_instances.keys().for_each(|phase| {
+            finding.other_phases.keys().for_each(|phase| {
                 uneven_s.entry(*phase).or_default();
             });
         }
@@ -255,8 +255,8 @@ impl Tasks<'_> {
                 continue;
             };
             whole.seconds += part.seconds;
-            for (phase, seconds) in part.first_instances {
-                *whole.first_instances.entry(phase).or_default() += seconds;
+            for (phase, seconds) in part.other_phases {
+                *whole.other_phases.entry(phase).or_default() += seconds;
             }
         }
         rest
@@ -377,14 +377,14 @@ impl Tasks<'_> {
             {
                 Finding {
                     seconds: finding.seconds - finding.own_s() + own_s(only),
-                    first_instances: finding.first_instances,
+                    other_phases: finding.other_phases,
                     ..only.clone()
                 }
             }
             // The phase has one loss for each symptom, also if it lies in one group.
             [only] if in_symptom_s(only).is_some() => Finding {
                 seconds: finding.seconds,
-                first_instances: finding.first_instances,
+                other_phases: finding.other_phases,
                 symptom: finding.symptom,
                 waiting: finding.waiting,
                 ..only.clone()

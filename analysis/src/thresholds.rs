@@ -58,6 +58,9 @@ pub const SERIAL_FRACTION: f64 = 0.1;
 /// Maximum imbalance of a cause's totals, as a fraction of the imbalance of its instances, if ranks
 /// are slow in turn.
 pub const TURNS_FRACTION: f64 = 0.5;
+/// Minimum number of ranks that are slow in both of two losses with the same cause and symptom, as
+/// a fraction of those that are slow in at least one, for both to be one loss in several phases.
+pub const MIN_COMMON_SLOW_FRACTION: f64 = 0.5;
 /// Minimum part of the work's imbalance that shows in each of two symptoms for them to be two
 /// losses.
 pub const MIN_SECOND_SYMPTOM_FRACTION: f64 = 0.1;
@@ -305,6 +308,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_shared_fraction", MIN_SHARED_FRACTION),
         ("serial_fraction", SERIAL_FRACTION),
         ("turns_fraction", TURNS_FRACTION),
+        ("min_common_slow_fraction", MIN_COMMON_SLOW_FRACTION),
         ("min_second_symptom_fraction", MIN_SECOND_SYMPTOM_FRACTION),
         ("min_own_cause_fraction", MIN_OWN_CAUSE_FRACTION),
         ("min_symptom_fraction", MIN_SYMPTOM_FRACTION),

@@ -96,7 +96,8 @@ pub(super) fn loss(
         severity: finding.seconds / elapsed_s,
         seconds: finding.seconds,
         elapsed_without_s: (elapsed_s - finding.seconds).max(0.0),
-        phase: phase_id(totals, finding),
+        phase: phase_id(totals, finding.phase),
+        also_in_phases: finding.other_phases.keys().map(|it| phase_id(totals, *it)).collect(),
         group: finding.group,
         label: match finding.kind {
             LossKind::Oversubscription => Label::Computation,
@@ -158,8 +159,8 @@ fn phases_of_group<'a>(
         Some(group) => {
             // The ranks of a first instance may form other groups.
             let same = |index| groups.get(index)?.iter().find(|it| it.ranks == group.ranks);
-            let firsts = finding.first_instances.keys().filter_map(same);
-            let groups = [group].into_iter().chain(firsts);
+            let others = finding.other_phases.keys().filter_map(same);
+            let groups = [group].into_iter().chain(others);
             (groups.map(|group| &group.phase).collect(), group.ranks.len())
         }
         None => (finding.phases(totals), totals.job.ranks.len()),
@@ -192,8 +193,8 @@ fn synchronising(
     (phases, ranks): (&[&PhaseTotals], u32),
 ) -> Symptom {
     let own = phases[0].wait(node).unwrap_or(&phases[0].sync);
-    let firsts = phases[1..].iter().filter_map(|phase| phase.wait(node));
-    let calls: Vec<&CallTotals> = [own].into_iter().chain(firsts).collect();
+    let others = phases[1..].iter().filter_map(|phase| phase.wait(node));
+    let calls: Vec<&CallTotals> = [own].into_iter().chain(others).collect();
     let times = Times::in_phases(calls.iter().map(|call| call.time), ranks);
     let mut sync = CallTotals::default();
     calls.into_iter().for_each(|call| sync.combine(call));

@@ -98,8 +98,12 @@ pub struct Loss {
     pub seconds: f64,
     /// Run time without this loss alone, in seconds.
     pub elapsed_without_s: f64,
-    /// Id of the phase in which the loss occurs ([`super::Phase::id`]).
+    /// Id of the phase in which the loss occurs ([`super::Phase::id`]), or most of it.
     pub phase: u32,
+    /// Ids of the other phases of the loss, ascending. Empty for frequent communication, which is a
+    /// loss over the whole run.
+    #[serde(default)]
+    pub also_in_phases: Vec<u32>,
     /// Index into the phase's groups; `None` unless the loss concerns one group only.
     pub group: Option<u32>,
     /// Label of the symptom.

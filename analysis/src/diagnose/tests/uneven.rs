@@ -266,6 +266,67 @@ fn ranks_that_work_one_at_a_time_are_advised_to_work_side_by_side() {
     }
 }
 
+/// Output in turns, for which other barriers begin and end: the first rank works in a phase of its
+/// own, after the step's computation.
+#[test]
+fn turns_in_several_phases_are_one_serialization() {
+    const SUM: &str = "main/MPI_Allreduce";
+    let mut subject = Subject::new(4);
+    for step in 0..10 {
+        for turn in 0..4 {
+            subject.step(BARRIER, |rank| {
+                let compute_ms = if turn == 0 { 30 } else { 0 };
+                let writes = rank == turn;
+                let write = writes.then(|| doing("main/write_mine", (20 + step % 3) * MS));
+                [doing("main/solve", compute_ms * MS)].into_iter().chain(write).collect()
+            });
+        }
+        subject.step(SUM, |_| vec![]);
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, loss.by_turns), (LossKind::Serialization, true));
+    assert!(loss.advice.contains("only one rank at a time is in it"), "{}", loss.advice);
+    assert!(!loss.also_in_phases.is_empty(), "{loss:#?}");
+    // Side by side, a step takes a quarter of the time.
+    assert_eq!(rounded(loss.seconds), 0.627);
+}
+
+/// A step calls `push` twice before the same sum, and a third time before a barrier.
+#[test]
+fn one_uneven_function_in_several_phases_is_one_loss() {
+    const SUM: &str = "main/step/MPI_Allreduce";
+    // The slow rank of each phase: one rank of both phases, or another rank of each.
+    for (slow, losses) in [([3, 3], 1), ([3, 0], 2)] {
+        let mut subject = Subject::new(4);
+        for _ in 0..20 {
+            for slow in slow {
+                subject.step(SUM, |rank| {
+                    let push_ms = if rank == slow { 30 } else { 10 };
+                    vec![doing("main/step/push", push_ms * MS)]
+                });
+            }
+            subject.step(BARRIER, |_| vec![doing("main/field", 20 * MS)]);
+        }
+        let summary = verdict(&subject);
+        let uneven = summary
+            .losses
+            .iter()
+            .filter(|loss| loss.symptom.path == summary.losses[0].symptom.path);
+        assert_eq!((uneven.count(), summary.losses.len()), (losses, losses), "{slow:?}");
+        let seconds: f64 = summary.losses.iter().map(|loss| loss.seconds).sum();
+        assert_eq!(rounded(seconds), 0.6, "{slow:?}");
+        let loss = &summary.losses[0];
+        if losses == 1 {
+            assert!(!loss.also_in_phases.is_empty(), "{loss:#?}");
+            assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("3", "0-2"));
+            assert_eq!(causes(loss), [("main/step/push".to_owned(), 0.6)]);
+            assert_eq!(rounded(loss.symptom.mean_s), 0.6);
+            assert!(loss.advice.contains("takes 1.200 s on the slowest rank"), "{}", loss.advice);
+        }
+    }
+}
+
 #[test]
 fn ranks_slow_in_turn_by_less_than_a_period_have_no_culprit() {
     // Each time another rank takes 3 ms longer, and rank 3 takes 10 ms longer in the whole run.

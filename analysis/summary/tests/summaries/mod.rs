@@ -196,6 +196,7 @@ fn loss(summary: &Summary, kind: LossKind, seconds: f64, symptom: Symptom) -> Lo
         seconds,
         elapsed_without_s: elapsed_s - seconds,
         phase: 0,
+        also_in_phases: vec![],
         group: None,
         label: summary.tree.nodes[symptom.node as usize].label,
         polling: false,
@@ -537,6 +538,7 @@ pub fn maximal() -> Summary {
     summary.losses[0].causes[0].group = Some(0);
     for loss in &mut summary.losses {
         loss.also_in = vec![loss.symptom.clone()];
+        loss.also_in_phases = vec![1, 2];
         loss.median_s = Some(1.1e-6);
         loss.holders = vec![LockHolder { path: loss.symptom.path.clone(), node: 2, share: 0.6 }];
         loss.waits_for = vec![WaitsFor { ranks: "12".into(), share: 0.87, seconds: 3.2 }];
