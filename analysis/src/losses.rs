@@ -24,7 +24,7 @@ use crate::summary::LossKind;
 use crate::team_losses::teams;
 use crate::team_times::is_team_call;
 use crate::thresholds::{
-    CROWDED_COMMUNICATION_FACTOR, MIN_CAUSE_SHARE, MIN_FRACTION_OF_RESIDUAL,
+    CROWDED_COMMUNICATION_FACTOR, EVENED_OUT_FACTOR, MIN_CAUSE_SHARE, MIN_FRACTION_OF_RESIDUAL,
     MIN_FRACTION_OF_RUN_DELAY, MIN_INNER_FRACTION, MIN_OWN_CAUSE_FRACTION, MIN_RUN_DELAY_FRACTION,
     MIN_SECOND_SYMPTOM_FRACTION, MIN_SEVERITY, MIN_SYMPTOM_FRACTION, SERIAL_FRACTION,
     TURNS_FRACTION,
@@ -309,10 +309,12 @@ pub fn uneven_work(totals: &Totals, owners: &Owners, scope: &Scope<'_>) -> Vec<F
             return Some(in_turns(scope, finding));
         }
         // Causes that add up to more than the loss even each other out in part.
-        let evened_out = imbalance.evened_out(&causes);
+        let evened_out = imbalance.evened_out(&causes) && lie_on_different_ranks(scope, &causes);
         let finding = uneven((totals, owners), scope, (ns, symptom), causes)?;
-        // Partners in separate pairs do not even each other out.
-        let evened_out = evened_out && finding.kind != LossKind::WaitForPartner;
+        // Partners in separate pairs do not even each other out, and ranks that are slow in turn
+        // have no causes of their own.
+        let evened_out =
+            evened_out && finding.kind != LossKind::WaitForPartner && !finding.by_turns;
         Some(in_turns(scope, Finding { evened_out, ..finding }))
     };
     let (ending_ns, work_ns) = (imbalance.ending_ns, imbalance.work_ns);
@@ -498,6 +500,15 @@ fn uneven(
         causes,
         ..Finding::new(kind, index, loss_ns / NS_PER_S, symptom)
     })
+}
+
+/// Returns whether causes lie on different ranks over the whole run. In single instances, small
+/// differences that change from one to the next also even each other out, even if the same ranks
+/// have most of all causes.
+fn lie_on_different_ranks(scope: &Scope<'_>, causes: &[Cause]) -> bool {
+    let Scope { phase, ranks, .. } = *scope;
+    let apart_ns: f64 = causes.iter().map(|it| cause_time(phase, it).imbalance(ranks)).sum();
+    apart_ns > EVENED_OUT_FACTOR * phase.work.imbalance(ranks)
 }
 
 /// Returns a load imbalance in which another rank is slow each time as a serialization, if hardly

@@ -327,6 +327,30 @@ fn one_uneven_function_in_several_phases_is_one_loss() {
     }
 }
 
+/// Ranks 1 and 3 have more work in two functions. Which rank is slowest in each function changes
+/// from step to step, by less than that.
+#[test]
+fn small_changing_differences_are_not_said_to_even_each_other_out() {
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    for step in 0..20 {
+        subject.step(BARRIER, |rank| {
+            let work_ms = |path, late: u32| {
+                let more_ms = if rank % 2 == 1 { 200 } else { 0 };
+                let late_ms = if rank == late % 4 { 150 } else { 0 };
+                doing(path, (2000 + more_ms + late_ms) * MS)
+            };
+            vec![work_ms("main/transform_x", step), work_ms("main/transform_y", step + 2)]
+        });
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.causes.len(), &*loss.slow_ranks, loss.evened_out), (2, "1,3", false));
+    assert!(loss.advice.contains("Further causes add to it."), "{}", loss.advice);
+    let text = plimsoll_report::text(&summary);
+    assert!(!text.contains("different ranks"), "{text}");
+}
+
 #[test]
 fn ranks_slow_in_turn_by_less_than_a_period_have_no_culprit() {
     // Each time another rank takes 3 ms longer, and rank 3 takes 10 ms longer in the whole run.
