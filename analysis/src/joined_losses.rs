@@ -9,8 +9,7 @@
 use plimsoll_collector::profile::NodeId;
 
 use crate::finding::Finding;
-use crate::frame_classes::is_loop;
-use crate::owners::function_around;
+use crate::owners::are_parts_of_one;
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::thresholds::{MIN_COMMON_SLOW_FRACTION, TURNS_FRACTION};
@@ -56,11 +55,10 @@ fn joined_kind(totals: &Totals, a: &Answered, b: &Answered) -> Option<Kind> {
     let (one, other) = (&a.finding, &b.finding);
     let is_uneven = matches!(one.kind, LossKind::LoadImbalance | LossKind::Serialization);
     let (first, second) = one.causes.first().zip(other.causes.first())?;
-    let worker = function(totals, first.node)?;
     let are_alike = is_uneven
         && (one.kind, one.group, one.symptom) == (other.kind, other.group, other.symptom)
         && one.phase != other.phase
-        && Some(worker) == function(totals, second.node);
+        && are_parts_of_one(&totals.tree.contexts, first.node, second.node);
     if !are_alike {
         return None;
     }
@@ -69,18 +67,10 @@ fn joined_kind(totals: &Totals, a: &Answered, b: &Answered) -> Option<Kind> {
     }
     // Ranks that work alone in different phases take turns if all of them work equally long.
     let cause_ns = first.ns + second.ns;
-    let run = totals.nodes[worker as usize].inclusive;
+    let of_run = [first, second].map(|cause| totals.nodes[cause.node as usize].inclusive);
+    let run = of_run.into_iter().max_by_key(|time| time.sum)?;
     let is_even = run.imbalance(totals.job.ranks.len()) < TURNS_FRACTION * cause_ns;
     (one.kind == LossKind::Serialization && is_even).then_some(Kind { by_turns: true })
-}
-
-/// Returns the innermost function at or around a context.
-fn function(totals: &Totals, node: NodeId) -> Option<NodeId> {
-    let contexts = &totals.tree.contexts;
-    match is_loop(contexts.frame_of(node)) {
-        true => function_around(contexts, node),
-        false => Some(node),
-    }
 }
 
 /// Returns whether most of the slow ranks of two losses are the same.

@@ -13,7 +13,7 @@ use crate::job_totals::JobTotals;
 use crate::labelling::ContextClass;
 use crate::metrics::{Accumulator, NS_PER_S};
 use crate::mpmd::{self, Groups};
-use crate::owners::Owners;
+use crate::owners::{Owners, are_parts_of_one};
 use crate::partner_work::names_partner;
 use crate::queries::{Quantity, Query};
 use crate::resources::{files, locks};
@@ -188,8 +188,8 @@ fn beside_others(
 
 /// Merges losses of first instances into those of the recurring phase. The first instance of a loop
 /// begins at another place than the others, so it is a phase of its own. Its loss in the same
-/// synchronisation and with the same first cause is counted with the recurring phase. Of a loop
-/// with two iterations, the instance with the larger loss counts as recurring.
+/// synchronisation and with the same first cause, or a part of it, is counted with the recurring
+/// phase. Of a loop with two iterations, the instance with the larger loss counts as recurring.
 fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Finding> {
     let instances = |finding: &Finding| totals.sums.phases[&finding.phase].instances;
     findings.sort_by(|a, b| {
@@ -210,7 +210,10 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
                 && other.group == finding.group
                 && (by_cause || other.symptom == finding.symptom)
                 && match (other.causes.first(), finding.causes.first()) {
-                    (Some(one), Some(other)) => one.node == other.node,
+                    (Some(one), Some(other)) if by_cause => one.node == other.node,
+                    (Some(one), Some(other)) => {
+                        are_parts_of_one(&totals.tree.contexts, one.node, other.node)
+                    }
                     // The cause of a wait for partners may show in one of the phases only.
                     _ => true,
                 }
@@ -228,6 +231,10 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
                     let first = finding.causes.iter().find(|other| other.node == cause.node);
                     cause.ns += first.map_or(0.0, |other| other.ns);
                 }
+                let is_known =
+                    |it: &Cause| recurring.causes.iter().any(|known| known.node == it.node);
+                let first = finding.causes.first().filter(|it| !is_known(it)).copied();
+                recurring.causes.extend(first);
             }
             None => kept.push(finding),
         }

@@ -132,3 +132,14 @@ impl Owners {
 pub fn function_around(tree: &ContextTree, node: NodeId) -> Option<NodeId> {
     tree.outwards(node).skip(1).find(|node| !is_part(tree.frame_of(*node)))
 }
+
+/// Returns whether two contexts are one, or a function and a loop in it, or nested loops: most of a
+/// function's work may lie in a loop at some times and in the whole function at others.
+pub fn are_parts_of_one(tree: &ContextTree, a: NodeId, b: NodeId) -> bool {
+    let function = |node: NodeId| match is_loop(tree.frame_of(node)) {
+        true => function_around(tree, node),
+        false => Some(node),
+    };
+    let is_around = |outer: NodeId, inner: NodeId| tree.outwards(inner).any(|it| it == outer);
+    function(a) == function(b) && (is_around(a, b) || is_around(b, a))
+}

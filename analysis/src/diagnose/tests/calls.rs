@@ -95,6 +95,34 @@ fn a_front_that_passes_through_the_ranks_is_waiting_for_partners() {
     assert_eq!(loss.symptom.breakdown, [(Label::WaitPartner, 1.0)].into());
 }
 
+/// The first step has most of its work in a loop, and begins at another place than the others.
+#[test]
+fn the_first_wait_for_the_same_function_is_part_of_the_others() {
+    let mut subject = Subject::new(4);
+    for step in 0..10 {
+        for sync in [BARRIER, "main/MPI_Allreduce"] {
+            subject.step(sync, |rank| {
+                if sync != BARRIER {
+                    return vec![];
+                }
+                let before = u64::from(rank) * 50 * MS;
+                let block = match step {
+                    0 => vec![doing("main/sweep/block/loop", 50 * MS)],
+                    _ => vec![
+                        doing("main/sweep/block/loop", 5 * MS),
+                        doing("main/sweep/block", 45 * MS),
+                    ],
+                };
+                [doing("main/sweep/MPI_Recv", before)].into_iter().chain(block).collect()
+            });
+        }
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::WaitForPartner, 1.5));
+    assert_eq!(loss.also_in_phases, [0]);
+}
+
 #[test]
 fn ranks_that_work_after_each_other_are_said_to_work_equally_long() {
     for (last_ms, is_even) in [(50, true), (150, false)] {
