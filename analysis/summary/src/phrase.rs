@@ -216,16 +216,44 @@ pub fn end_of(path: &[Frame]) -> String {
 /// Maximum length of a name in full: two of them fit on a line.
 const NAME_LENGTH: usize = 44;
 
-/// Shortens a qualified name to its end, without its namespaces.
+/// Shortens a long name: to one without the arguments of its templates or, if that is too long as
+/// well, to the end of that, without its namespaces.
 fn shortened(name: &str) -> String {
+    if name.chars().count() <= NAME_LENGTH {
+        return name.into();
+    }
+    let name = without_arguments(name);
     let length = name.chars().count();
     if length <= NAME_LENGTH {
-        return name.into();
+        return name;
     }
     let end: String = name.chars().skip(length - (NAME_LENGTH - 3)).collect();
     // Begins at a whole part of the name, if there is one.
     let part = end.find("::").map_or(end.as_str(), |at| &end[at..]);
     format!("...{part}")
+}
+
+/// Returns a name with `<...>` in place of the arguments of each template. They begin behind an
+/// identifier, unlike `<lambda(int)>` and Rust's `<Type as Trait>`.
+fn without_arguments(name: &str) -> String {
+    let mut kept = String::new();
+    let mut depth = 0;
+    let mut before = ' ';
+    for it in name.chars() {
+        let begins = before.is_alphanumeric() || before == '_';
+        match it {
+            '<' if depth > 0 => depth += 1,
+            '<' if begins && !kept.ends_with("operator") => {
+                depth = 1;
+                kept.push_str("<...>");
+            }
+            '>' if depth > 0 && before != '-' => depth -= 1,
+            _ if depth == 0 => kept.push(it),
+            _ => {}
+        }
+        before = it;
+    }
+    kept
 }
 
 /// Separates the frames of a path.
@@ -385,6 +413,28 @@ mod tests {
     fn names_keep_their_end() {
         let name = "a_namespace::with_a_name::and_another::of_some::class_of_it::a_method";
         assert_eq!(frame(&function(name)), "...::of_some::class_of_it::a_method");
+    }
+
+    #[test]
+    fn long_names_lose_the_arguments_of_templates() {
+        for (name, short) in [
+            ("std::thread::thread<void (&)(int, int), int, int, void>", "std::thread::thread<...>"),
+            (
+                "std::tuple<a::vector<double>, b::array<int, 3> >::get<1, a::b>",
+                "std::tuple<...>::get<...>",
+            ),
+            (
+                "fem::Mesh<double (*)(fem::Point<3> const&)>::operator->",
+                "fem::Mesh<...>::operator->",
+            ),
+            (
+                "<solver::Mesh<f64, solver::Block> as Iterator>::next::step",
+                "<solver::Mesh<...> as Iterator>::next::step",
+            ),
+            ("std::vector<double>::push_back", "std::vector<double>::push_back"),
+        ] {
+            assert_eq!(frame(&function(name)), short);
+        }
     }
 
     #[test]

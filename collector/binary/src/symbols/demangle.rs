@@ -17,8 +17,10 @@ pub(crate) fn demangle(symbol: &str) -> String {
     {
         return format!("{rust:#}");
     }
+    // The return type of a template may be beyond the demangler, such as those of libstdc++ with
+    // enable_if: what precedes it is the name.
     if name.starts_with("_Z")
-        && let Ok(cpp) = cpp_demangle::Symbol::new(name)
+        && let Ok((cpp, _)) = cpp_demangle::Symbol::with_tail(name.as_bytes())
         && let Ok(text) =
             cpp.demangle_with_options(&DemangleOptions::new().no_params().no_return_type())
     {
@@ -67,6 +69,12 @@ mod tests {
             ("_ZN9LAMMPS_NS4PairC2EPNS_6LAMMPSE", "LAMMPS_NS::Pair::Pair"),
             ("_Z3addIiET_S0_S0_", "add<int>"),
             ("_ZN3foo3barEv", "foo::bar"),
+            (
+                "_ZSt4swapISt9_Any_dataENSt9enable_ifIXsrSt6__and_IJSt6__not_ISt15__is_tuple_like\
+                 IT_EESt21is_move_constructibleIS5_ESt18is_move_assignableIS5_EEE5valueEvE4type\
+                 ERS5_SF_",
+                "std::swap<std::_Any_data>",
+            ),
             ("_ZN3foo3barEv.constprop.0.isra.1", "foo::bar"),
             ("solve.part.0.cold", "solve"),
             ("__grid_MOD_advance", "grid::advance"),
