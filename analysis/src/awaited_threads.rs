@@ -6,7 +6,6 @@ use plimsoll_collector::profile::NodeId;
 use crate::canonical::Threads;
 use crate::frame_classes::is_part;
 use crate::metrics::NS_PER_S;
-use crate::owners::function_around;
 use crate::phrase::{TIED, percent, seconds};
 use crate::team_places::TeamPlaces;
 use crate::thresholds::{MAX_AWAITED_FRACTION, MIN_INNER_FRACTION};
@@ -35,7 +34,8 @@ pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
         !is_part(frame) && frame.call.is_none()
     };
     let ids = || 0..contexts.nodes.len() as NodeId;
-    let creator = Some(cause).filter(is_whole).or_else(|| function_around(contexts, cause))?;
+    let is_creator = |node: &NodeId| is_whole(node) && !contexts.frame_of(*node).is_of_language();
+    let creator = contexts.outwards(cause).find(is_creator)?;
     let path = frames(totals, creator);
     let created = ids().find(|node| {
         totals.tree.threads[*node as usize] == Threads::Other && frames(totals, *node) == path
@@ -144,15 +144,15 @@ pub fn all_awaited_ns(totals: &Totals) -> u128 {
     awaited_ns(totals, None, &[CallClass::WaitPartner, CallClass::TeamWait, CallClass::Region])
 }
 
-/// Returns the time of communicating threads in calls of some classes, below `outer` or in the
-/// whole run, in nanoseconds, summed over ranks.
+/// Returns the time of communicating threads in calls of some classes, at or below `outer` or in
+/// the whole run, in nanoseconds, summed over ranks.
 fn awaited_ns(totals: &Totals, outer: Option<NodeId>, classes: &[CallClass]) -> u128 {
     let is_one = |id: CallId| calls::class(id).is_some_and(|class| classes.contains(&class));
     calls_ns(totals, Threads::Main, outer, is_one)
 }
 
 /// Returns the time of some threads in chosen calls that are not made by other calls, such as those
-/// of MPI, below `outer` or in the whole run, in nanoseconds, summed over ranks.
+/// of MPI, at or below `outer` or in the whole run, in nanoseconds, summed over ranks.
 fn calls_ns(
     totals: &Totals,
     threads: Threads,
@@ -162,11 +162,11 @@ fn calls_ns(
     let contexts = &totals.tree.contexts;
     let call = |node: NodeId| contexts.frame_of(node).call;
     let counts = |node: &NodeId| {
-        let mut callers = contexts.outwards(*node).skip(1);
+        let mut around = contexts.outwards(*node);
         totals.tree.threads[*node as usize] == threads
             && call(*node).is_some_and(&is_chosen)
-            && callers.clone().all(|caller| call(caller).is_none())
-            && outer.is_none_or(|outer| callers.any(|caller| caller == outer))
+            && around.clone().skip(1).all(|caller| call(caller).is_none())
+            && outer.is_none_or(|outer| around.any(|at| at == outer))
     };
     let nodes = (0..contexts.nodes.len() as NodeId).filter(counts);
     nodes.map(|node| totals.nodes[node as usize].inclusive.sum).sum()

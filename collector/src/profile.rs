@@ -87,8 +87,10 @@ const LANGUAGE_MODULES: &[&str] = &[
     "libsvml",
 ];
 
-/// Namespaces of the language libraries, with templates that are compiled into the program.
-const LANGUAGE_NAMESPACES: &[&str] = &["std::", "__gnu_cxx::", "core::", "alloc::"];
+/// Beginnings of names in the language libraries with code that is compiled into the program:
+/// namespaces, and libstdc++'s layer above the C library's threads.
+const LANGUAGE_NAMES: &[&str] =
+    &["std::", "__gnu_cxx::", "__gthread_", "__pthread_once", "core::", "alloc::"];
 
 impl Frame {
     /// Returns a frame without a place in the source, and of no wrapped call.
@@ -118,7 +120,7 @@ impl Frame {
         let begins = |name: &str, known: &[&str]| known.iter().any(|known| name.starts_with(known));
         // Methods of Rust traits are written `<Type as Trait>::method`.
         let name = self.function.trim_start_matches('<');
-        begins(&self.module, LANGUAGE_MODULES) || begins(name, LANGUAGE_NAMESPACES)
+        begins(&self.module, LANGUAGE_MODULES) || begins(name, LANGUAGE_NAMES)
     }
 }
 

@@ -113,6 +113,25 @@ fn in_created_threads(workers: &'static str) -> Summary {
 }
 
 #[test]
+fn a_future_waits_for_the_function_of_its_thread() {
+    let get = "main/(std::future::get)/libstdc++.so.6!_M_complete_async/(std::call_once)/\
+               (__gthread_once)/libc.so.6!__pthread_once_slow/libstdc++.so.6!join/pthread_join";
+    let mut subject = ten_steps(4, |rank| {
+        let ms = if rank == 3 { 90 } else { 50 };
+        vec![doing(get, ms * MS), doing("main/rest", 10 * MS)]
+    });
+    subject.threads = 11;
+    subject.concurrent_threads = Some(1);
+    let start = "main/(std::async)/libstdc++.so.6!_M_start_thread/Region::flux";
+    subject.others = vec![doing(start, 600 * MS)];
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!(loss.causes[0].path.last().unwrap().function, "pthread_join", "{loss:#?}");
+    let words = "pthread_join (which waits for threads in Region::flux) takes 0.900 s";
+    assert!(loss.advice.contains(words), "{}", loss.advice);
+}
+
+#[test]
 fn threads_that_a_slow_rank_waits_for_are_told() {
     let summary = in_created_threads("main/sweep/start/sweep_block/loop");
     let loss = only_loss(&summary);
