@@ -269,13 +269,16 @@ fn factor(factor: f64) -> String {
 /// Returns the further causes, one after the other; `None` if there are none.
 pub fn further_causes(summary: &Summary, loss: &Loss) -> Option<String> {
     const NAMED: usize = 3;
-    let others = loss.causes.get(1..).filter(|others| !others.is_empty())?;
+    let (first, others) = loss.causes.split_first().filter(|(_, others)| !others.is_empty())?;
     let name = |cause: &Cause| {
         // A function is identified by its name, a loop is not.
-        let name = match cause.path.last() {
+        let mut name = match cause.path.last() {
             Some(end) if end.kind == FrameKind::Function => frame(end),
             _ => end_of(&cause.path),
         };
+        if cause.path != first.path && end_of(&cause.path) == end_of(&first.path) {
+            name.push_str(" on another call path");
+        }
         let groups = summary.phases.get(loss.phase as usize).map_or(&[][..], |it| &it.groups);
         // Groups with separate tasks have functions of the same name.
         let group = cause.group.filter(|group| loss.group != Some(*group) && groups.len() > 1);

@@ -445,10 +445,13 @@ fn measured(summary: &Summary) -> String {
     if collection.truncated > 0 {
         // Call paths of calls are included; the number of all call paths is not known.
         let paths = counted(collection.truncated, "call path");
-        let verb = if collection.truncated == 1 { "is" } else { "are" };
+        let (verb, most) = match collection.truncated {
+            1 => ("is", ""),
+            _ => ("are", "most of them "),
+        };
         sentence.push_str(&format!("; {paths} {verb} truncated"));
         if let Some(reason) = collection.truncated_by.main_reason() {
-            sentence.push_str(&format!(", most of them {reason}"));
+            sentence.push_str(&format!(", {most}{reason}"));
         }
     }
     if collection.pruned > 0 {

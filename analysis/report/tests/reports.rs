@@ -9,8 +9,8 @@ use plimsoll_report::{BRIEF_LINES, TEXT_LINES, WIDTH, brief, text, tree};
 use plimsoll_summary::phrase::count;
 use plimsoll_summary::printable::is_plain;
 use plimsoll_summary::{
-    Bicluster, Cause, Estimate, Lateness, LossKind, RankGroup, Summary, Symptom, WaitsFor,
-    WorkDifferenceKind,
+    Bicluster, Cause, Estimate, Lateness, LossKind, RankGroup, Summary, Symptom, TruncatedBy,
+    WaitsFor, WorkDifferenceKind,
 };
 
 const REPORT: &str = "/home/ada/stencil/stencil_4711_16p_20260301T093000.plimsoll.txt";
@@ -210,6 +210,27 @@ fn truncated_call_paths_are_counted() {
     summary.collection.truncated = 1;
     let found = text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(found.contains("; 1 call path is truncated"), "{found}");
+    let by = TruncatedBy { no_caller: 1, ..TruncatedBy::default() };
+    for (number, reason) in [
+        (1, "; 1 call path is truncated, at code without an unwind table"),
+        (2, "; 2 call paths are truncated, most of them at code without an unwind table"),
+    ] {
+        (summary.collection.truncated, summary.collection.truncated_by) = (number, by);
+        let found = text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(found.contains(reason), "{found}");
+    }
+}
+
+#[test]
+fn causes_of_one_function_are_told_apart() {
+    let mut summary = summaries::imbalance();
+    let first = summary.losses[0].causes[0].clone();
+    let mut second = first.clone();
+    // The function is recursive.
+    second.path.insert(1, first.path[0].clone());
+    summary.losses[0].causes = vec![first, second];
+    let found = text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(found.contains(" on another call path ("), "{found}");
 }
 
 #[test]
