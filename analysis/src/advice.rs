@@ -4,6 +4,7 @@ mod team_advice;
 
 use std::collections::BTreeSet;
 
+use plimsoll_calls::{call, id_of};
 use plimsoll_collector::profile::{Frame, FrameKind, NodeId};
 
 use crate::awaited_threads;
@@ -13,6 +14,7 @@ use crate::job_totals::Host;
 use crate::losses::is_one_at_a_time;
 use crate::metrics::NS_PER_S;
 use crate::owners::function_around;
+use crate::partner_work::names_partner;
 use crate::phrase::TIED;
 use crate::phrase::{self, bytes, count, counted, frame_with_place, seconds};
 use crate::ranks::RankSet;
@@ -141,9 +143,7 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
              many over at once."
         );
     }
-    let callers = f64::from(callers(totals, facts)) / f64::from(totals.job.ranks.len().max(1));
-    let phases = facts.finding.phases(totals).into_iter();
-    let work_s = phases.map(|it| it.work.sum as f64).sum::<f64>() / NS_PER_S * callers;
+    let work_s = work_in_cause_ns(totals, facts.finding) as f64 / NS_PER_S;
     let work = match work_s > it.time_s {
         true => format!(", beside {} of work", seconds(work_s / it.calls.max(1) as f64)),
         false => ": there is little work between them".to_owned(),
@@ -152,6 +152,14 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         "{often}{work}. Call less often: do more in each iteration, and send what belongs together \
          in one message."
     )
+}
+
+/// Returns the work of all ranks in the first cause of a loss, on all call paths, in nanoseconds.
+fn work_in_cause_ns(totals: &Totals, finding: &Finding) -> u128 {
+    let frame = |node: NodeId| totals.tree.contexts.nodes[node as usize].frame;
+    let Some(cause) = finding.causes.first().map(|cause| frame(cause.node)) else { return 0 };
+    let nodes = finding.phases(totals).into_iter().flat_map(|phase| &phase.nodes);
+    nodes.filter(|(node, _)| frame(**node) == cause).map(|(_, work)| work.inclusive.sum).sum()
 }
 
 /// Returns whether a frequent call is one on files.
@@ -226,19 +234,37 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         return format!("In {}, {waiters}: {LOCKED_WINDOW}", calls);
     }
     let wait = format!("In {}, {} for", calls, ranks(facts.waiting, "waits", "wait"));
+    let excess_s = phase.map_or(0.0, |it| it.work.imbalance(totals.job.ranks.len()) / NS_PER_S);
+    let is_even = excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s();
+    let is_alone =
+        phase.is_some_and(|it| is_one_at_a_time(it, facts.finding, totals.job.ranks.len()));
+    let in_turn = match (is_even, is_alone) {
+        (true, true) => {
+            " In total all ranks work equally long, but one after the other: only one rank at a \
+             time is in it."
+        }
+        (true, false) => {
+            " In total all ranks work equally long: they work after each other, or each time \
+             another rank is slow."
+        }
+        (false, _) => "",
+    };
     let Some(cause) = facts.finding.causes.first() else {
         let slow = &facts.finding.slow_ranks;
-        let (partners, reason) = match slow.is_empty() {
+        let (partners, reason, in_turn) = match slow.is_empty() {
             true => (
                 "partners".to_owned(),
                 "no function takes longer on a rank that waits less. Partners may also be \
                  processes outside of the job",
+                "",
             ),
-            false => (named(slow), "no function takes much longer there than on other ranks"),
+            false => {
+                (named(slow), "no function takes much longer there than on other ranks", in_turn)
+            }
         };
         return format!(
-            "{wait} {partners}; the cause is not known, because {reason}. See what the partners do \
-             before they make this call."
+            "{wait} {partners}; the cause is not known, because {reason}.{in_turn} See what the \
+             partners do before they make this call."
         );
     };
     let work = worker(totals, cause.node);
@@ -255,21 +281,6 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
             facts.cause_s.1,
         );
     }
-    let excess_s = phase.map_or(0.0, |it| it.work.imbalance(totals.job.ranks.len()) / NS_PER_S);
-    let is_even = excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s();
-    let is_alone =
-        phase.is_some_and(|it| is_one_at_a_time(it, facts.finding, totals.job.ranks.len()));
-    let in_turn = match (is_even, is_alone) {
-        (true, true) => {
-            " In total all ranks work equally long, but one after the other: only one rank at a \
-             time is in it."
-        }
-        (true, false) => {
-            " In total all ranks work equally long: they work after each other, or each time \
-             another rank is slow."
-        }
-        (false, _) => "",
-    };
     format!(
         "{wait} partners that are still in {work}.{in_turn} Let a rank begin with what it has \
          (smaller blocks, another order), or receive by nonblocking calls and work meanwhile."
@@ -282,12 +293,19 @@ fn large_message(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     if let Some(phase) = phase.filter(|_| !facts.slow.is_empty()) {
         return uneven_data(totals, facts, &phase.sync);
     }
+    // A collective has a nonblocking form of its own.
+    let symptom = facts.finding.symptom;
+    let nonblocking = name(totals, symptom)
+        .split_once("MPI_")
+        .map(|(_, operation)| format!("MPI_I{}", operation.to_lowercase()))
+        .filter(|form| !names_partner(totals, symptom) && call(id_of(form)).is_some());
     format!(
-        "{} move {} each, which takes {}. Send less, in smaller numbers or only what has changed; \
-         or send while the ranks compute, by MPI_Isend and MPI_Irecv.",
+        "{} move {} each, which takes {}. Send less: only what has changed, only to ranks that \
+         need it, or numbers of fewer bytes; or send while the ranks compute, by {}.",
         calls_in_place(totals, facts.finding, &it),
         bytes(it.moved / it.calls.max(1)),
         seconds(it.time_s / it.calls.max(1) as f64),
+        nonblocking.as_deref().unwrap_or("MPI_Isend and MPI_Irecv"),
     )
 }
 

@@ -148,6 +148,12 @@ fn what_moves_as_fast_as_it_can_is_large_and_what_does_not_waits() {
     assert_eq!(causes(loss), [("main/pass_on".to_owned(), 0.8)]);
     assert_eq!(loss.symptom.bytes, Some(40 * 80 * MIB));
     assert_eq!(loss.symptom.breakdown, [(Label::Message, 1.0)].into());
+    assert!(loss.advice.ends_with("by MPI_Isend and MPI_Irecv."), "{}", loss.advice);
+    let summary =
+        verdict(&beside_work(|_| vec![calling("main/pass_on/MPI_Bcast", 80 * MS, 1, 80 * MIB)]));
+    let loss = only_loss(&summary);
+    assert_eq!(loss.kind, LossKind::LargeMessage);
+    assert!(loss.advice.ends_with("by MPI_Ibcast."), "{}", loss.advice);
     // The transfer is started by one call and completed by another, which takes the time.
     let summary = verdict(&beside_work(|_| {
         vec![
@@ -328,6 +334,23 @@ fn calls_that_also_wait_for_uneven_work_are_told_without_that_time() {
     let advice = summary.losses.iter().find(of_calls).unwrap().advice.replace(TIED, " ");
     let calls = "0.9 ms each without the waiting for uneven work, beside 4.5 ms of work. Call less";
     assert!(advice.contains(calls), "{advice}");
+}
+
+#[test]
+fn frequent_calls_are_compared_with_the_work_beside_them() {
+    let calls = || calling("main/send_all/loop/MPI_Send", 40 * MS, 2000, 0);
+    let advice = |places: &[&'static str]| {
+        let summary = verdict(&ten_steps(4, |_| {
+            let work = places.iter().map(|place| doing(place, 60 * MS));
+            work.chain([calls()]).collect()
+        }));
+        only_loss(&summary).advice.replace(TIED, " ")
+    };
+    // Work outside of the loop that makes the calls does not lie between them.
+    let outside = advice(&["main/stencil"]);
+    assert!(outside.contains("20.0 us each: there is little work between them"), "{outside}");
+    let inside = advice(&["main/stencil", "main/send_all/loop/pack"]);
+    assert!(inside.contains("20.0 us each, beside 30.0 us of work"), "{inside}");
 }
 
 /// Each rank in turn leaves a collective late, and so enters the next one late.
