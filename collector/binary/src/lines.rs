@@ -51,6 +51,20 @@ impl Strings {
     }
 }
 
+/// Returns whether a file is a header of the C++ library.
+fn is_of_language(file: &str) -> bool {
+    file.contains("/include/c++/")
+}
+
+/// Returns the name of a function of the C++ library with its namespace. Instances for types that
+/// are local to a function, such as lambdas, have no mangled name, which alone has the namespace.
+fn with_namespace(name: Cow<'_, str>) -> String {
+    match name.starts_with("_Z") {
+        true => name.into_owned(),
+        false => format!("std::{name}"),
+    }
+}
+
 /// Open debug information of one module.
 pub(super) struct Debug {
     context: Context<Bytes>,
@@ -161,7 +175,11 @@ impl Debug {
         let mut inner: Option<String> = None;
         while let Ok(Some(frame)) = count_as(MemoryKind::DebugInfo, || frames.next()) {
             let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
-            let name = name.map_or_else(|| String::from("[unknown]"), Cow::into_owned);
+            let file = frame.location.as_ref().and_then(|location| location.file);
+            let name = match name {
+                Some(name) if file.is_some_and(is_of_language) => with_namespace(name),
+                name => name.map_or_else(|| String::from("[unknown]"), Cow::into_owned),
+            };
             if inner.as_ref() == Some(&name) {
                 // A recursive call, or a rest of the function that the compiler split off.
                 continue;

@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::compiled::{Folder, Subject, compile};
-use crate::{Address, Structures};
+use super::compiled::{Folder, Subject, compile, line_of};
+use crate::{Address, Step, Structures};
 
 #[inline(never)]
 extern "C" fn a_function_of_this_binary(x: u64) -> u64 {
@@ -91,5 +91,30 @@ fn the_functions_of_nested_symbols_do_not_depend_on_the_order_of_lookups() {
         name(first);
         let names: Vec<String> = order.iter().map(name).collect();
         assert_eq!(names, ["outer", "inner", "inner", "outer", "outer"], "{first:x}");
+    }
+}
+
+#[test]
+fn templates_of_the_language_have_its_namespace() {
+    for compiler in ["g++", "clang++"] {
+        let folder = Folder::new();
+        let flags = ["-O2", "-g", "-shared", "-fPIC"];
+        let path = compile(&folder, compiler, &flags, &["algorithms.cpp"]);
+        let mut subject = Subject::new(&path);
+        let range = subject.range("_Z4eachPdS_");
+        let names = range.filter_map(|address| {
+            let place = subject.structures.place(subject.module, Address::Leaf(address));
+            let line = place.location?.line;
+            let inlined = place.steps.iter().filter_map(|step| match step {
+                Step::Inlined(inlined) => Some(inlined.function.to_string()),
+                _ => None,
+            });
+            (line == line_of("algorithms.cpp", "line lambda")).then(|| inlined.collect())
+        });
+        let names: Vec<Vec<String>> = names.collect();
+        let found = names.iter().find(|names| names.len() == 2);
+        let [template, inner] = &found.expect("the lambda is inlined")[..] else { unreachable!() };
+        assert!(template.starts_with("std::for_each<"), "{compiler}: {template}");
+        assert!(inner.contains("operator()"), "{compiler}: {inner}");
     }
 }
