@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use plimsoll_collector::profile::{Frame, FrameKind, NodeId};
 use plimsoll_trees::{Content, Node};
 
+use crate::advice::listed;
 use crate::frame_classes::{is_part, is_system, is_unnamed};
 use crate::labelling::ContextClass;
 use crate::metrics::NS_PER_S;
@@ -30,8 +31,8 @@ pub fn shown(totals: &Totals, context_classes: &[ContextClass]) -> Vec<ThreadClu
         };
         let context_of = |node: &Node| context(node.key());
         let routine = outermost(totals, tree, &context_of);
-        let name = common_of_program(totals, tree, &context_of)
-            .or_else(|| routine.map(|node| routine_name(totals.tree.contexts.frame_of(node))));
+        let routine = routine.map(|node| totals.tree.contexts.frame_of(node));
+        let name = of_program(totals, tree, &context_of).or_else(|| routine.map(routine_name));
         ThreadCluster {
             ranks: cluster.members.to_string(),
             size: tree.count(),
@@ -75,20 +76,21 @@ fn outermost(
 }
 
 /// Returns the name of the outermost function of the program in threads that a language's library
-/// starts, such as those of `std::thread`; `None` for other threads, or if the library calls more
-/// than one function of the program.
-fn common_of_program(
+/// starts, such as those of `std::thread`; `None` for other threads. If the library calls several
+/// functions of the program, names them in place of a start routine without a name.
+fn of_program(
     totals: &Totals,
     tree: &Node,
     context: &dyn Fn(&Node) -> Option<NodeId>,
 ) -> Option<String> {
-    let start = outermost(totals, tree, context)?;
-    if !totals.tree.contexts.frame_of(start).is_of_language() {
+    let start = totals.tree.contexts.frame_of(outermost(totals, tree, context)?);
+    if !start.is_of_language() {
         return None;
     }
     let mut names = BTreeSet::new();
     collect_names(totals, tree, context, &mut names);
-    names.pop_first().filter(|_| names.is_empty())
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    (names.len() == 1 || is_unnamed(start) && !names.is_empty()).then(|| listed(&names))
 }
 
 /// Collects the names of the outermost functions of the program, inlined ones included.
@@ -100,11 +102,12 @@ fn collect_names(
 ) {
     if let Some(frame) = context(node).map(|node| totals.tree.contexts.frame_of(node)) {
         // Calls and system functions outside of the program's code, such as waits for a start.
-        if frame.call.is_some() || is_system(frame) {
+        let is_of_language = frame.is_of_language();
+        if frame.call.is_some() || is_system(frame) && !is_of_language {
             return;
         }
         let is_function = matches!(frame.kind, FrameKind::Function | FrameKind::Inlined);
-        if is_function && !frame.is_of_language() {
+        if is_function && !is_of_language {
             names.insert(frame.function.clone());
             return;
         }

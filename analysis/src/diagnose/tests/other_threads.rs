@@ -193,6 +193,15 @@ fn threads_of_the_language_are_named_by_the_function_of_the_program() {
         ]]
     });
     assert_eq!(several, "start");
+    let unnamed = routine(|_| {
+        vec![vec![
+            doing("libstdc++.so.6!libstdc++.so.6+0xd4490/prepare", 100 * MS),
+            doing("libstdc++.so.6!libstdc++.so.6+0xd4490/solve", 300 * MS),
+        ]]
+    });
+    assert_eq!(unnamed, "prepare and solve");
+    const ONCE: &str = "libstdc++.so.6!libstdc++.so.6+0xd4490/libc.so.6!__pthread_once_slow/flux";
+    assert_eq!(routine(|_| vec![vec![doing(ONCE, 300 * MS)]]), "flux");
 }
 
 #[test]
