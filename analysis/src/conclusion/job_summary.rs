@@ -12,6 +12,7 @@ use crate::awaited_threads;
 use crate::input::{FirstDeath, JobInfo};
 use crate::job_totals::{Counts, JobTotals};
 use crate::metrics::NS_PER_S;
+use crate::phrase::shortened;
 use crate::summary::{
     Clock, Collection, Efficiency, KILLED, Marks, MpiAbi, NodeOfRun, PeriodUs, Run, TruncatedBy,
 };
@@ -170,6 +171,8 @@ fn late(totals: &JobTotals) -> Option<String> {
     };
     let mut names: Vec<&str> = late.keys().map(String::as_str).collect();
     names.sort_by_key(|name| Reverse(late[*name]));
+    let names: Vec<String> = names.into_iter().map(shortened).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let part = 100.0 * counts.late_samples as f64 / counts.samples.max(1) as f64;
     let part = if part < 1.0 { String::from("less than 1") } else { format!("{part:.0}") };
     Some(format!(

@@ -183,7 +183,7 @@ pub fn frame_with_place(it: &Frame) -> String {
 }
 
 /// Formats the innermost frame of a path as the subject of a sentence, with the function that it
-/// was inlined into.
+/// was inlined into. The place of a call by the C++ library is that of the program's call of it.
 pub fn end_of(path: &[Frame]) -> String {
     let Some((end, outer)) = path.split_last() else { return "an unknown place".into() };
     let is_whole = |frame: &&Frame| !matches!(frame.kind, FrameKind::Loop | FrameKind::Line);
@@ -198,7 +198,10 @@ pub fn end_of(path: &[Frame]) -> String {
         },
         _ => None,
     };
-    match (holder, end.kind, place(end)) {
+    let is_inlined = |frame: &&Frame| frame.kind == FrameKind::Inlined;
+    let library = outer.iter().rev().filter(is_whole);
+    let library = library.take_while(|it| is_inlined(it) && it.function.starts_with("std::"));
+    match (holder, end.kind, library.last().map_or_else(|| place(end), place)) {
         (None, ..) => frame_with_place(end),
         (Some(holder), FrameKind::Inlined, Some(place)) => {
             let name = shortened(&end.function);
@@ -218,7 +221,7 @@ const NAME_LENGTH: usize = 44;
 
 /// Shortens a long name: to one without the arguments of its templates or, if that is too long as
 /// well, to the end of that, without its namespaces.
-fn shortened(name: &str) -> String {
+pub fn shortened(name: &str) -> String {
     if name.chars().count() <= NAME_LENGTH {
         return name.into();
     }
@@ -413,6 +416,27 @@ mod tests {
     fn names_keep_their_end() {
         let name = "a_namespace::with_a_name::and_another::of_some::class_of_it::a_method";
         assert_eq!(frame(&function(name)), "...::of_some::class_of_it::a_method");
+    }
+
+    #[test]
+    fn a_lambda_is_where_the_program_calls_the_library() {
+        let inlined = |name: &str, file: &str, line: u32| Frame {
+            kind: FrameKind::Inlined,
+            file: Some(file.into()),
+            line: Some(line),
+            ..function(name)
+        };
+        let mut frames = vec![
+            function("main"),
+            inlined("std::sort<T>", "solve.cpp", 8),
+            inlined("std::__sort<T>", "stl_algo.h", 1900),
+            inlined("operator()", "stl_algo.h", 1950),
+        ];
+        assert_eq!(end_of(&frames), "operator() (inlined in std::__sort<T> at solve.cpp:8)");
+        frames[1].function = "sorted".into();
+        assert_eq!(end_of(&frames), "operator() (inlined in std::__sort<T> at stl_algo.h:1900)");
+        frames[2].function = "by_key".into();
+        assert_eq!(end_of(&frames), "operator() (inlined in by_key at stl_algo.h:1950)");
     }
 
     #[test]
