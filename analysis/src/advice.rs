@@ -361,14 +361,17 @@ fn large_io(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         None => format!("{mean} on each rank"),
     };
     let call = name(totals, symptom);
-    let is_collective = ["_all", "_ordered"].iter().any(|it| call.contains(it));
+    let is_collective = ["_all", "_ordered", "_open"].iter().any(|it| call.contains(it));
     let share = match call.contains("MPI_File") && is_collective {
         true => "",
         false => "let ranks share a file by collective calls of MPI-IO; ",
     };
+    let less = match call.contains("open") {
+        true => "Open files less often, or fewer of them",
+        false => "Read or write less, or less often",
+    };
     format!(
-        "{} take {time}{much}. Read or write less, or less often; {share}or leave it to a thread \
-         while the others compute.",
+        "{} take {time}{much}. {less}; {share}or leave it to a thread while the others compute.",
         calls_in_place(totals, facts.finding, &it),
     )
 }

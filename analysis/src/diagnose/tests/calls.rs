@@ -307,6 +307,10 @@ fn advice_on_files_has_the_mean_time_and_names_the_slow_rank() {
     assert!(uneven.contains("take 0.35 s on each rank on average, 0.80 s on rank 1"), "{uneven}");
     let collective = advice("main/dump/MPI_File_write_at_all", [30; 4]);
     assert!(!collective.contains("by collective calls"), "{collective}");
+    let open = advice("main/dump/MPI_File_open", [30; 4]);
+    assert!(open.contains("Open files less often, or fewer of them; or leave"), "{open}");
+    let open = advice("main/dump/open", [30; 4]);
+    assert!(open.contains("or fewer of them; let ranks share a file"), "{open}");
 }
 
 #[test]
