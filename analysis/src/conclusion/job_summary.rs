@@ -213,8 +213,9 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
     match matching {
         Matching::Phases => {}
         Matching::Joined(_) => notes.push(
-            "In part of the run the ranks synchronised at places that do not correspond: each such \
-             part is one phase."
+            "In part of the run the ranks synchronised at places that do not correspond (on other \
+             call paths, or in copies of one call that the compiler made): each such part is one \
+             phase."
                 .into(),
         ),
         Matching::WholeRun => notes.push(
@@ -381,5 +382,14 @@ mod tests {
         let expected = "Loops and lines of 2 functions (28 % of the samples) were not looked up in \
                     time: each is shown as a whole (solve and assemble).";
         assert!(note.starts_with(expected), "{note}");
+    }
+
+    #[test]
+    fn functions_that_were_not_looked_up_have_short_names() {
+        let name = "std::__introsort_loop<grid::Cell*, long, main::{lambda(grid::Cell)#1}>";
+        let mut totals = JobTotals::default();
+        totals.late.insert(name.to_owned(), 7);
+        let note = late(&totals).unwrap();
+        assert!(note.contains("as a whole (std::__introsort_loop<...>)"), "{note}");
     }
 }
