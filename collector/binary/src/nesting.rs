@@ -69,6 +69,7 @@ pub(super) fn locate_loops(
             members[around as usize].push(block);
         }
     }
+    let begin = lines(function.entry);
     for (index, members) in members.iter().enumerate() {
         let header = body.nest.cycles[index].header;
         // A loop's line is taken from its header, its back edges and its exits: compilers move the
@@ -97,9 +98,18 @@ pub(super) fn locate_loops(
             }
         }
         let inlined = first.inlined[..depth].to_vec();
-        let mut locations = found.iter().filter_map(|lines| at_depth(lines, depth));
-        let location = locations.next().map(|first| {
-            locations.filter(|other| other.file == first.file).fold(first, |a, b| a.min(b)).clone()
+        // Code that the compiler has moved into the header may come from the function's begin.
+        let of_header = at_depth(first, depth).filter(|_| depth == 0);
+        let is_moved = of_header.is_some() && of_header == at_depth(&begin, 0);
+        let located: Vec<&Location> =
+            found.iter().filter_map(|lines| at_depth(lines, depth)).collect();
+        let located = match is_moved && located.len() > 1 {
+            true => &located[1..],
+            false => &located[..],
+        };
+        let location = located.first().map(|first| {
+            let others = located.iter().filter(|other| other.file == first.file);
+            others.fold(*first, |a, b| a.min(b)).clone()
         });
         sources[index].lines = Lines { inlined, location };
     }
