@@ -49,6 +49,9 @@ pub struct Chain {
     pub lateness: Option<Lateness>,
     /// Main reason; `None` if there is none.
     pub pattern: Option<Pattern>,
+    /// Duration of a stage of the pipeline in which the ranks wait, in nanoseconds
+    /// ([`LatePartners::stage_ns`]); `None` if there is none.
+    pub stage_ns: Option<f64>,
     /// Whether most of the waiting is for partners that are unknown, such as those outside of the
     /// job.
     pub are_unknown: bool,
@@ -115,6 +118,7 @@ pub fn chains(
             origin: origin.filter(|_| is_partners || has_late_partners),
             lateness,
             pattern: lateness.as_ref().and_then(pattern),
+            stage_ns: known.and_then(|_| partners.stage_ns(at)),
             are_unknown,
             has_late_partners,
         }

@@ -36,13 +36,14 @@ use crate::queries::Query;
 use crate::ranks::RankSet;
 use crate::segments::segments;
 use crate::slow_places::{self, Inquiry, SlowPlace, SlowPlaces};
+use crate::stage_order;
 use crate::summary::{
     Communication, Counters, Loss, LossKind, Phase, Projection, RankCluster, SchemaVersion,
     SideFile, Summary, Tree, When, WorkDifference,
 };
 use crate::summary_tree::{places, shown_path, summary_tree};
 use crate::thread_clusters;
-use crate::thresholds::in_force;
+use crate::thresholds::{MIN_CAUSE_SHARE, in_force};
 use crate::timeline::{self, Plan, TimelineTotals};
 use crate::totals::{NodeTotals, PhaseSums, PhaseTotals, Totals};
 use crate::when::when;
@@ -189,10 +190,23 @@ impl Conclusion {
         chains::begins(&self.findings, &self.chains)
     }
 
-    /// Names the causes of chains from the answers of the ranks at which the chains begin.
-    pub fn name_origins(&mut self, answers: Vec<Work>) {
-        let known = (&self.totals, &self.owners);
-        chains::name_causes(known, &mut self.findings, &mut self.chains, answers);
+    /// Names the causes of chains from the answers of the ranks at which the chains begin, or from
+    /// the order of what the ranks of `clusters` do.
+    pub fn name_origins(&mut self, answers: Vec<Work>, clusters: &Finished) {
+        let Self { totals, owners, findings, chains, .. } = self;
+        chains::name_causes((totals, owners), findings, chains, answers);
+        for (finding, chain) in findings.iter_mut().zip(chains) {
+            let known_ns: f64 = finding.causes.iter().map(|cause| cause.ns).sum();
+            let is_known = known_ns >= MIN_CAUSE_SHARE * finding.seconds * NS_PER_S;
+            let stage_ns = chain.stage_ns.filter(|_| finding.kind == LossKind::WaitForPartner);
+            if let Some(stage_ns) = stage_ns.filter(|_| !is_known && !chain.are_unknown) {
+                let known = (&totals.tree.contexts, &*owners);
+                let causes = stage_order::causes(known, clusters, finding, stage_ns);
+                if !causes.is_empty() {
+                    finding.causes = causes;
+                }
+            }
+        }
     }
 
     /// Returns the contexts of all ranks: the common numbering in which processes exchange

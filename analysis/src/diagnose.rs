@@ -140,7 +140,7 @@ pub fn diagnose_into(
     let begins = to_all(&failure).map(|()| begins);
     let work = root_only(comm, &mut failure, pairs::ask_for_work(comm, &ranks, begins))?;
     if let Some((conclusion, work)) = conclusion.as_mut().zip(work) {
-        conclusion.name_origins(work);
+        conclusion.name_origins(work, &clusters);
     }
     let queries = to_all(&failure).map(|()| conclusion.as_ref().map(Conclusion::queries));
     let answers = ask(comm, &ranks, queries);

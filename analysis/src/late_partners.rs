@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 use crate::delays::Waits;
 use crate::message_ends::{Call, Late, Lateness};
 
+/// Minimum fraction of the waiting for late senders that is for stages of a pipeline. The first
+/// rank of a chain is none: it does not receive.
+const MIN_STAGE_FRACTION: f64 = 0.3;
+
 /// Maximum number of waits that a delay is followed through.
 const MAX_STEPS: usize = 256;
 /// Maximum part of a delay that may be waiting in calls without a record, for the delay to be
@@ -122,6 +126,31 @@ impl LatePartners {
             *waits.entry((call.rank, late.partner)).or_default() += ns;
         }
         waits
+    }
+
+    /// Returns the mean time from the receive of a message, in a call in which a loss shows, until
+    /// the receiver sends the message of the same number for which another rank waits there: the
+    /// duration of a pipeline's stage, in nanoseconds. `None` if little of the waiting is for ranks
+    /// that receive first.
+    pub fn stage_ns(&self, loss: usize) -> Option<f64> {
+        let (mut stage_ns, mut of_stages_ns, mut whole_ns) = (0.0, 0.0, 0.0);
+        for call in self.of_loss(loss) {
+            let Some(Late { partner, until_ns, kind: Lateness::LateSender }) = call.late else {
+                continue;
+            };
+            let late_ns = call.weight as f64 * call.late_ns() as f64;
+            whole_ns += late_ns;
+            let theirs = self.calls.get(&partner).map_or(&[][..], Vec::as_slice);
+            let received = theirs.iter().rev().find(|it| {
+                let is_before = it.entered_ns < until_ns && it.left_ns <= until_ns;
+                is_before && it.number == call.number && it.losses & call.losses != 0
+            });
+            if let Some(received) = received {
+                of_stages_ns += late_ns;
+                stage_ns += late_ns * (until_ns - received.left_ns) as f64;
+            }
+        }
+        (of_stages_ns > MIN_STAGE_FRACTION * whole_ns).then(|| stage_ns / of_stages_ns)
     }
 
     /// Returns the ranks that computed while others waited in the calls in which a loss shows.
@@ -316,6 +345,15 @@ mod tests {
             let most = of_step.iter().max_by(|a, b| a.1.total_cmp(b.1)).unwrap();
             assert_eq!(*most.0, step / 8 + 1, "{of_step:?}");
         }
+    }
+
+    #[test]
+    fn a_stage_lasts_from_a_receive_to_the_send_of_that_number() {
+        // The first step fills the pipeline; only rank 0 does not receive.
+        let stage_ns = pipeline(|rank, _| if rank == 0 { 100 } else { 300 }).stage_ns(0);
+        assert_eq!(stage_ns, Some(300.0));
+        // Ranks that send first are no stages.
+        assert_eq!(halo(8, 40, |row, _| if row == 3 { 1000 } else { 200 }).stage_ns(0), None);
     }
 
     #[test]

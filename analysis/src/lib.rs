@@ -66,6 +66,7 @@ pub mod slow_places;
 mod sources;
 pub mod spooled;
 pub mod spooled_job;
+mod stage_order;
 pub mod subgroup_intervals;
 pub mod summary_tree;
 pub mod team_losses;

@@ -33,12 +33,22 @@ fn pipeline_of(
     block: impl Fn(u32) -> Vec<Doing>,
     first: impl Fn(u32) -> Vec<Doing>,
 ) -> Vec<RankInput> {
-    pipeline_in((50 * MS, 0), 10, block, first)
+    pipeline_in(RECEIVE, (50 * MS, 0), 10, block, first)
+}
+
+/// The call in which the ranks of a pipeline wait: in the function of its stage, or in that of the
+/// whole program.
+const RECEIVE: &str = "main/sweep/MPI_Recv";
+const RECEIVE_IN_MAIN: &str = "main/MPI_Recv";
+
+fn receive_of(input: &RankInput) -> Option<u32> {
+    node_of(input, RECEIVE).or_else(|| node_of(input, RECEIVE_IN_MAIN))
 }
 
 /// A pipeline of `steps` steps, in which `block` takes `block_ns` nanoseconds and then sends
 /// `bytes` bytes.
 fn pipeline_in(
+    receive: &'static str,
     (block_ns, bytes): (u64, u64),
     steps: u64,
     block: impl Fn(u32) -> Vec<Doing>,
@@ -49,14 +59,14 @@ fn pipeline_in(
     for _ in 0..steps {
         subject.step(BARRIER, |rank| {
             let before = u64::from(rank) * block_ns;
-            let receive = calling("main/sweep/MPI_Recv", before, 1, bytes);
+            let receive = calling(receive, before, 1, bytes);
             [first(rank), vec![receive], block(rank)].concat()
         });
     }
     subject.step("main/MPI_Finalize", |_| vec![]);
     let mut inputs = subject.inputs();
     for input in &mut inputs {
-        let Some(node) = node_of(input, "main/sweep/MPI_Recv") else { continue };
+        let Some(node) = receive_of(input) else { continue };
         let rank = input.rank;
         let with = |partner, sent, received, waited_ns| PartnerValue {
             node,
@@ -162,7 +172,7 @@ fn recorded_pipeline() -> Vec<RankInput> {
 /// Adds exemplary messages of the first `count` steps to a pipeline with blocks of `block_ns`.
 fn recorded(mut inputs: Vec<RankInput>, block_ns: u64, count: u32) -> Vec<RankInput> {
     for input in &mut inputs {
-        let Some(node) = node_of(input, "main/sweep/MPI_Recv") else { continue };
+        let Some(node) = receive_of(input) else { continue };
         let rank = u64::from(input.rank);
         input.clock.id = format!("clock of {rank}");
         let sync_returns = input.profile.sync_returns.as_mut().unwrap();
@@ -221,7 +231,7 @@ fn short_waits_for_late_senders_are_no_frequent_calls() {
     let worst = |block_us: u64, bytes: u64, recorded_steps| {
         let block_ns = block_us * MS / 1000;
         let block = |_| vec![doing("main/sweep/block", block_ns)];
-        let inputs = pipeline_in((block_ns, bytes), 20, block, |_| Vec::new());
+        let inputs = pipeline_in(RECEIVE, (block_ns, bytes), 20, block, |_| Vec::new());
         let summary = diagnose_alone(recorded(inputs, block_ns, recorded_steps), &job()).unwrap();
         let loss = &summary.losses[0];
         (loss.kind, loss.pattern, causes(loss).remove(0).0)
@@ -235,6 +245,33 @@ fn short_waits_for_late_senders_are_no_frequent_calls() {
     // A rank waits for 1.5 blocks in the mean, which at least a millisecond must take.
     assert_eq!(worst(700, 8, 20), late);
     assert_eq!(worst(600, 8, 20).0, LossKind::FrequentCommunication);
+}
+
+/// One function does all of a time step: only the order of its parts and the time from a receive to
+/// a send tell which of them the next rank waits for.
+#[test]
+fn the_work_between_a_receive_and_a_send_is_that_of_a_stage() {
+    const SOLVE: &str = "main/solve";
+    let cause_of = |send: Option<&'static str>| {
+        let block_and_more = |_| {
+            let send = send.map(|send| calling(send, MS / 10, 1, 8));
+            let parts = [doing(SOLVE, 40 * MS), doing("main/pack", 10 * MS)].into_iter();
+            parts.chain(send).chain([doing("main/update", 60 * MS)]).collect()
+        };
+        let first = |_| vec![doing("main/assemble", 80 * MS)];
+        let inputs = pipeline_in(RECEIVE_IN_MAIN, (50 * MS, 8), 10, block_and_more, first);
+        let summary = diagnose_alone(recorded(inputs, 50 * MS, 10), &job()).unwrap();
+        let loss = summary.losses[0].clone();
+        let found = (loss.kind, loss.pattern);
+        assert_eq!(found, (LossKind::WaitForPartner, Some(Pattern::LateSender)));
+        let explained = loss.causes.iter().map(|cause| (path(&cause.path), rounded(cause.share)));
+        explained.collect::<Vec<_>>()
+    };
+    let of_stage = [(SOLVE.to_owned(), 0.8), ("main/pack".to_owned(), 0.2)];
+    assert_eq!(cause_of(Some("main/MPI_Send")), of_stage);
+    assert_eq!(cause_of(Some("main/pass_on/MPI_Send")), of_stage);
+    // Sends are mostly too short for temporal context trees.
+    assert_eq!(cause_of(None), of_stage);
 }
 
 #[test]
