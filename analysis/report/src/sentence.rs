@@ -272,19 +272,20 @@ pub fn further_causes(summary: &Summary, loss: &Loss) -> Option<String> {
     let (first, others) = loss.causes.split_first().filter(|(_, others)| !others.is_empty())?;
     let name = |cause: &Cause| {
         // A function is identified by its name, a loop is not.
-        let mut name = match cause.path.last() {
+        let name = match cause.path.last() {
             Some(end) if end.kind == FrameKind::Function => frame(end),
             _ => end_of(&cause.path),
         };
-        if cause.path != first.path && end_of(&cause.path) == end_of(&first.path) {
-            name.push_str(" on another call path");
-        }
         let groups = summary.phases.get(loss.phase as usize).map_or(&[][..], |it| &it.groups);
         // Groups with separate tasks have functions of the same name.
         let group = cause.group.filter(|group| loss.group != Some(*group) && groups.len() > 1);
         let group = group.and_then(|group| groups.get(group as usize));
-        let place = group.map(|group| format!(" on {}", ranks(&group.ranks, summary.run.ranks)));
-        let place = place.unwrap_or_default();
+        let is_same = cause.path != first.path && end_of(&cause.path) == end_of(&first.path);
+        let place = match group {
+            Some(group) => format!(" on {}", ranks(&group.ranks, summary.run.ranks)),
+            None if is_same => " on another call path".to_owned(),
+            None => String::new(),
+        };
         // Causes that even each other out add up to more than the loss.
         match loss.evened_out {
             true => format!("{name}{place} ({} uneven)", seconds(cause.seconds)),

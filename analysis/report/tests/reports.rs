@@ -229,8 +229,19 @@ fn causes_of_one_function_are_told_apart() {
     // The function is recursive.
     second.path.insert(1, first.path[0].clone());
     summary.losses[0].causes = vec![first, second];
-    let found = text(&summary).split_whitespace().collect::<Vec<_>>().join(" ");
+    let further = |summary: &Summary| {
+        let text = text(summary).split_whitespace().collect::<Vec<_>>().join(" ");
+        text.split("also ").nth(1).unwrap_or_default().to_owned()
+    };
+    let found = further(&summary);
     assert!(found.contains(" on another call path ("), "{found}");
+    // The ranks of a group say it better.
+    let phase = summary.losses[0].phase as usize;
+    let group = |ranks: &str| RankGroup { ranks: ranks.into(), mean_work_s: 1.0 };
+    summary.phases[phase].groups = vec![group("0-5"), group("6-7")];
+    summary.losses[0].causes[1].group = Some(1);
+    let found = further(&summary);
+    assert!(found.contains(" on ranks 6-7 (") && !found.contains("another"), "{found}");
 }
 
 #[test]
