@@ -358,7 +358,7 @@ fn computed(
     let large = known.iter().filter(|(_, it)| weight(it) >= CAUSE_FRACTION);
     let mut causes: Vec<Cause> =
         large.map(|(node, it)| Cause::new(*node, false, weight(it) * lost_ns)).collect();
-    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    causes.sort_by(Cause::larger_first);
     causes
 }
 

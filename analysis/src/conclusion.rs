@@ -191,7 +191,7 @@ impl Conclusion {
     }
 
     /// Names the causes of chains from the answers of the ranks at which the chains begin, or from
-    /// the order of what the ranks of `clusters` do.
+    /// the trees of `clusters`, which hold the order of work and calls.
     pub fn name_origins(&mut self, answers: Vec<Work>, clusters: &Finished) {
         let Self { totals, owners, findings, chains, .. } = self;
         chains::name_causes((totals, owners), findings, chains, answers);

@@ -1,5 +1,6 @@
 //! Imbalance of the work in a phase, and the contexts that cause the imbalance (PPoPP20, 5.3.1).
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_collector::profile::{ContextTree, NodeId};
@@ -196,7 +197,7 @@ impl PhaseImbalance {
             }
         }
         let mut causes = walk.causes;
-        causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+        causes.sort_by(Cause::larger_first);
         causes
     }
 
@@ -272,6 +273,11 @@ impl Cause {
     /// Builds a cause that may lie in any rank.
     pub fn new(node: NodeId, own: bool, ns: f64) -> Self {
         Self { node, own, ns, group: None }
+    }
+
+    /// Compares two causes by what they explain, the larger one first.
+    pub fn larger_first(a: &Self, b: &Self) -> Ordering {
+        b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node))
     }
 }
 

@@ -418,7 +418,7 @@ fn in_calls_of_subgroups(
                 (ns >= MIN_CAUSE_SHARE * lost_ns).then_some(Cause { ns, ..*cause })
             };
             let mut own: Vec<Cause> = causes.iter().filter_map(own).collect();
-            own.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+            own.sort_by(Cause::larger_first);
             (lost_ns, *call, own)
         })
         .filter(|(lost_ns, _, own)| *lost_ns > least_ns && !own.is_empty())

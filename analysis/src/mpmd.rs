@@ -433,6 +433,6 @@ fn together(whole: &[Cause], of_groups: impl Iterator<Item = Cause>) -> Vec<Caus
             None => causes.push(cause),
         }
     }
-    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    causes.sort_by(Cause::larger_first);
     causes
 }

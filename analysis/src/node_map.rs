@@ -5,8 +5,8 @@ use std::ops::Index;
 use plimsoll_collector::profile::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// Values by context. Large programs have tens of thousands of contexts in each phase and instance:
-/// a `BTreeMap` /// takes more memory, and is filled in order only from a second copy.
+/// Values by context. Large programs have tens of thousands of contexts in each phase and instance.
+/// A `BTreeMap` takes more memory, and has full blocks only if it is made from a second copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeMap<V> {
     // Sorted by context, each once.
@@ -81,13 +81,6 @@ impl<V> NodeMap<V> {
 /// Contexts and values, by ascending context.
 pub type Iter<'m, V> =
     std::iter::Map<std::slice::Iter<'m, (NodeId, V)>, fn(&(NodeId, V)) -> (&NodeId, &V)>;
-
-impl<V> FromIterator<(NodeId, V)> for NodeMap<V> {
-    /// Keeps the first of several values of one context.
-    fn from_iter<I: IntoIterator<Item = (NodeId, V)>>(entries: I) -> Self {
-        Self::new(entries.into_iter().collect(), |_, _| ())
-    }
-}
 
 impl<'m, V> IntoIterator for &'m NodeMap<V> {
     type Item = (&'m NodeId, &'m V);

@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 
 use plimsoll_calls::messages::{Messages, messages};
-use plimsoll_calls::{CallClass, call, id_of};
-use plimsoll_collector::profile::NodeId;
+use plimsoll_calls::{CallClass, CallId, call, id_of};
+use plimsoll_collector::profile::{Frame, NodeId};
 
 use crate::canonical::below;
 use crate::finding::{Scope, cause_time};
@@ -60,7 +60,7 @@ pub fn of_stage(
     let workers = workers.into_iter().filter(|it| part(it) >= MIN_PARTNER_WORK_FRACTION);
     let mut causes: Vec<Cause> =
         workers.map(|it| Cause::new(*it.0, true, part(&it) * lost_ns)).collect();
-    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    causes.sort_by(Cause::larger_first);
     causes
 }
 
@@ -69,7 +69,7 @@ pub fn of_stage(
 /// job, such as commands that the program has started.
 pub fn names_partner(totals: &Totals, symptom: NodeId) -> bool {
     let frame = totals.tree.contexts.frame_of(symptom);
-    let id = frame.call.unwrap_or_else(|| id_of(&frame.function));
+    let id = call_id(frame);
     match call(id) {
         Some(call) if call.provider.is_mpi() => {
             !matches!(messages(id), None | Some(Messages::StartsOther))
@@ -77,6 +77,12 @@ pub fn names_partner(totals: &Totals, symptom: NodeId) -> bool {
         Some(call) => call.class != CallClass::Io,
         None => true,
     }
+}
+
+/// Returns the id of the call that a frame stands for, by its name if no wrapper measured it; 0 if
+/// the frame is no call.
+pub fn call_id(frame: &Frame) -> CallId {
+    frame.call.unwrap_or_else(|| id_of(&frame.function))
 }
 
 /// Returns the work in which a rank of `late` is longest and, meanwhile, waits for less than half

@@ -140,7 +140,7 @@ pub fn locks(
         .filter(|(_, ns)| part(*ns) >= MIN_CAUSE_SHARE)
         .map(|(node, ns)| Cause::new(node, false, part(ns) * lost_ns))
         .collect();
-    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    causes.sort_by(Cause::larger_first);
     let by_phase = |phase: &PhaseTotals| {
         let calls = phase.resources.iter();
         let locks =

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_calls::call;
 use plimsoll_calls::messages::{Messages, messages};
-use plimsoll_calls::{CallId, call, id_of};
 use plimsoll_collector::profile::{ContextTree, Frame, NodeId};
 use plimsoll_trees::{Content, Key, Node};
 
@@ -16,6 +16,7 @@ use crate::finding::Finding;
 use crate::imbalance::Cause;
 use crate::metrics::NS_PER_S;
 use crate::owners::Owners;
+use crate::partner_work::call_id;
 use crate::thresholds::MIN_PARTNER_WORK_FRACTION;
 
 /// Returns the work of a stage of `stage_ns` nanoseconds after the receives in which a loss shows,
@@ -42,7 +43,7 @@ pub fn causes(
         .filter(|(node, part)| *part >= MIN_PARTNER_WORK_FRACTION && is_inner(node))
         .map(|(node, part)| Cause::new(node, false, part * lost_ns))
         .collect();
-    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    causes.sort_by(Cause::larger_first);
     causes
 }
 
@@ -127,17 +128,13 @@ impl Search<'_> {
 
 /// Whether a frame is a call that may wait for another rank.
 fn is_call(frame: &Frame) -> bool {
-    call(id(frame)).is_some_and(|call| call.provider.is_mpi())
-}
-
-fn id(frame: &Frame) -> CallId {
-    frame.call.unwrap_or_else(|| id_of(&frame.function))
+    call(call_id(frame)).is_some_and(|call| call.provider.is_mpi())
 }
 
 /// Whether a call receives before it returns, and does not send.
 fn receives(frame: &Frame) -> bool {
     use Messages::{Matches, Probes, Receives, Takes};
-    messages(id(frame)).is_some_and(|it| {
+    messages(call_id(frame)).is_some_and(|it| {
         matches!(it, Receives { .. } | Probes { .. } | Matches { .. } | Takes { .. })
     })
 }

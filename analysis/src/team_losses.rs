@@ -72,7 +72,7 @@ fn at_one_line(totals: &Totals, mut found: Vec<(&RegionSums, Finding)>) -> Vec<F
     }
     let mut kept: Vec<Finding> = kept.into_iter().map(|(_, _, finding)| finding).collect();
     for finding in &mut kept {
-        finding.causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+        finding.causes.sort_by(Cause::larger_first);
     }
     kept
 }
@@ -252,7 +252,7 @@ fn serial_section(totals: &Totals, owners: &Owners) -> Option<Finding> {
         .iter()
         .map(|(node, serial)| Cause::new(*node, true, share(serial.gain_ns) * lost_ns))
         .collect();
-    causes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.node.cmp(&b.node)));
+    causes.sort_by(Cause::larger_first);
     let first = causes.first()?.node;
     causes
         .truncate(causes.iter().take_while(|it| it.ns >= MIN_CAUSE_SHARE * lost_ns).count().max(1));

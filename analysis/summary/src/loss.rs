@@ -116,8 +116,8 @@ pub struct Loss {
     /// the lost time.
     #[serde(default)]
     pub by_turns: bool,
-    /// Rank list: ranks with a time in the first cause of at least mean + (max - mean) / 2; of
-    /// large messages with uneven data, ranks that move at least as much in bytes.
+    /// Rank list: ranks with a time in the first cause of at least mean + (max - mean) / 2. For
+    /// large messages with uneven data: ranks with at least mean + (max - mean) / 2 bytes.
     pub slow_ranks: String,
     /// Rank list: ranks with a wait time of at least half of the largest, in all calls in which the
     /// loss shows.
