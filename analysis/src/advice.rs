@@ -231,7 +231,15 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let calls = call_names(totals, &calls);
     if locks_window(name(totals, facts.finding.symptom)) {
         let waiters = ranks(facts.waiting, "waits", "wait");
-        return format!("In {}, {waiters}: {LOCKED_WINDOW}", calls);
+        return match facts.finding.causes.first() {
+            Some(cause) => format!(
+                "In {calls}, {waiters} for the window's lock, which another rank holds while it \
+                 executes {}. Move this work out of the part between MPI_Win_lock and \
+                 MPI_Win_unlock, share the lock (MPI_LOCK_SHARED), or divide the window.",
+                name(totals, cause.node),
+            ),
+            None => format!("In {calls}, {waiters}: {LOCKED_WINDOW}"),
+        };
     }
     let wait = format!("In {}, {} for", calls, ranks(facts.waiting, "waits", "wait"));
     let excess_s = phase.map_or(0.0, |it| it.work.imbalance(totals.job.ranks.len()) / NS_PER_S);

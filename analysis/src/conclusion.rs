@@ -28,6 +28,7 @@ use crate::losses::{losses, min_loss_of, projected_s};
 use crate::metrics::NS_PER_S;
 use crate::moving_work::as_moving_work;
 use crate::mpmd::{self, Groups, Members, Tasks};
+use crate::order_in_time;
 use crate::owners::Owners;
 use crate::pairs::{Begin, MatrixAxis, Pairs, Wanted, Work};
 use crate::per_rank::{MAX_BYTES, Sheet};
@@ -36,7 +37,6 @@ use crate::queries::Query;
 use crate::ranks::RankSet;
 use crate::segments::segments;
 use crate::slow_places::{self, Inquiry, SlowPlace, SlowPlaces};
-use crate::stage_order;
 use crate::summary::{
     Communication, Counters, Loss, LossKind, Phase, Projection, RankCluster, SchemaVersion,
     SideFile, Summary, Tree, When, WorkDifference,
@@ -194,17 +194,25 @@ impl Conclusion {
     /// the trees of `clusters`, which hold the order of work and calls.
     pub fn name_origins(&mut self, answers: Vec<Work>, clusters: &Finished) {
         let Self { totals, owners, findings, chains, .. } = self;
+        let ranks = totals.job.ranks.len();
         chains::name_causes((totals, owners), findings, chains, answers);
         for (finding, chain) in findings.iter_mut().zip(chains) {
             let known_ns: f64 = finding.causes.iter().map(|cause| cause.ns).sum();
             let is_known = known_ns >= MIN_CAUSE_SHARE * finding.seconds * NS_PER_S;
-            let stage_ns = chain.stage_ns.filter(|_| finding.kind == LossKind::WaitForPartner);
-            if let Some(stage_ns) = stage_ns.filter(|_| !is_known && !chain.are_unknown) {
-                let known = (&totals.tree.contexts, &*owners);
-                let causes = stage_order::causes(known, clusters, finding, stage_ns);
-                if !causes.is_empty() {
-                    finding.causes = causes;
+            if is_known || finding.kind != LossKind::WaitForPartner {
+                continue;
+            }
+            let known = (&totals.tree.contexts, &*owners);
+            let stage_ns = chain.stage_ns.filter(|_| !chain.are_unknown);
+            let causes = match (stage_ns, totals.sums.phases.get(&finding.phase)) {
+                (Some(stage_ns), _) => order_in_time::in_stages(known, clusters, finding, stage_ns),
+                (None, Some(phase)) => {
+                    order_in_time::under_window_locks(known, clusters, finding, (phase, ranks))
                 }
+                (None, None) => Vec::new(),
+            };
+            if !causes.is_empty() {
+                finding.causes = causes;
             }
         }
     }

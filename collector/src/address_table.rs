@@ -27,7 +27,7 @@ use crate::tables::Tables;
 use plimsoll_binary::{Location, ModuleId, Structures};
 
 use naming::Module;
-pub(crate) use naming::{Role, locate};
+pub(crate) use naming::{OWN_LIBRARY, Role, locate};
 
 /// Kind of an address id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use plimsoll_calls::{self as calls, Call, CallClass, CallId};
 
-use crate::address_table::{Addresses, Named, Role};
+use crate::address_table::{Addresses, Named, OWN_LIBRARY, Role};
 use crate::graft_makers;
 use crate::profile::{ContextTree, Frame, FrameKind, Node, NodeId};
 use crate::raw_tree::{IdMap, ROOT, RawId, Tree};
@@ -261,7 +261,7 @@ impl<'a> Contexts<'a> {
 
     /// Whether a raw context is a function of this library.
     fn is_own(&self, raw: RawId) -> bool {
-        self.is_in(raw, "libplimsoll.")
+        self.is_in(raw, OWN_LIBRARY)
     }
 
     fn in_openmp_runtime(&self, raw: RawId) -> bool {

@@ -334,10 +334,13 @@ fn role(function: &str, module: &str) -> Role {
     if is_outside(module) { Role::Outside } else { Role::Inside }
 }
 
+/// Begin of the names of this library's files: a copy may carry a version.
+pub(crate) const OWN_LIBRARY: &str = "libplimsoll";
+
 /// Returns whether a module is the C library, the loader or this library. Such a module does not
 /// belong to the program where it is outermost, and its loops are never the user's.
 fn is_outside(module: &str) -> bool {
-    let outside = ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2.", "libplimsoll."];
+    let outside = ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2.", OWN_LIBRARY];
     outside.iter().any(|prefix| module.starts_with(prefix))
 }
 
@@ -352,6 +355,7 @@ mod tests {
         assert_eq!(role("start_thread", "libc.so.6"), Role::ThreadStart);
         assert_eq!(role("libc.so.6+0x23f90", "libc.so.6"), Role::Outside);
         assert_eq!(role("trampoline", "libplimsoll.so"), Role::Outside);
+        assert_eq!(role("trampoline", "libplimsoll-0.1.so"), Role::Outside);
         assert_eq!(role("solve", "libcg.so"), Role::Inside);
         assert_eq!(role("_start", "app"), Role::Outside);
     }

@@ -6,16 +6,13 @@ use std::collections::HashMap;
 use plimsoll_calls::{self as calls, CallClass, CallId};
 
 use super::{Seen, Series};
-use crate::address_table::{Addresses, Role};
+use crate::address_table::{Addresses, OWN_LIBRARY, Role};
 use crate::clock_rate::Rate;
 use crate::contexts::{Contexts, mpi_call};
 use crate::profile::{self, NodeId, Passage, Sight, SyncSite};
 use crate::raw_tree::{IdMap, ROOT, RawId, Tree};
 use crate::stack_position::StackPosition;
 use crate::temporal::KeyInterner;
-
-/// The begin of this library's name.
-const OURS: &str = "libplimsoll.";
 
 /// Maximum nesting of calls, left or entered between two samples, that is examined.
 const MAX_LEVELS: usize = 16;
@@ -140,7 +137,7 @@ impl SeriesExporter<'_, '_> {
     /// Returns whether the code is this library's.
     fn is_ours(&self, raw: RawId) -> bool {
         let named = self.addresses.named(self.tree.address(raw));
-        named.is_some_and(|named| self.addresses.frame(named.frame).module.starts_with(OURS))
+        named.is_some_and(|named| self.addresses.frame(named.frame).module.starts_with(OWN_LIBRARY))
     }
 
     /// Returns the positions of a path's calls in their files.

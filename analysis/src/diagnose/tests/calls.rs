@@ -237,6 +237,24 @@ fn ranks_that_wait_for_the_lock_of_a_window_hold_it_too_long() {
     }
 }
 
+/// One function does all of a time step, so that only the order of its parts tells what a rank does
+/// while it holds the lock, and the calls that release a lock are mostly too short to be seen.
+#[test]
+fn what_a_rank_does_while_it_holds_the_lock_of_a_window_is_the_cause() {
+    for unlock in [None, Some(calling("main/MPI_Win_unlock", MS / 10, 1, 0))] {
+        let summary = verdict(&ten_steps(4, |_| {
+            let lock = [calling("main/MPI_Win_lock", 60 * MS, 1, 0), doing("main/apply", 30 * MS)];
+            let work = [doing("main/collect", 10 * MS), doing("main/solve", 20 * MS)];
+            lock.into_iter().chain(unlock.clone()).chain(work).collect()
+        }));
+        let loss = only_loss(&summary);
+        assert_eq!(loss.kind, LossKind::WaitForPartner);
+        let causes = loss.causes.iter().map(|cause| (path(&cause.path), rounded(cause.share)));
+        assert_eq!(causes.collect::<Vec<_>>(), [("main/apply".to_owned(), 1.0)]);
+        assert!(loss.advice.contains("holds while it executes apply."), "{}", loss.advice);
+    }
+}
+
 #[test]
 fn files_are_a_loss_where_all_ranks_have_them() {
     const MIB: u64 = 1 << 20;
