@@ -101,6 +101,17 @@ impl Finding {
         self.seconds - self.other_phases.values().sum::<f64>()
     }
 
+    /// Adds the seconds of another loss, by phase.
+    pub fn add_seconds_of(&mut self, other: &Finding) {
+        self.seconds += other.seconds;
+        let by_phase = other.other_phases.iter().map(|(phase, seconds)| (*phase, *seconds));
+        for (phase, seconds) in by_phase.chain([(other.phase, other.own_s())]) {
+            if phase != self.phase {
+                *self.other_phases.entry(phase).or_default() += seconds;
+            }
+        }
+    }
+
     /// Returns the phases of the loss, its own one before the others: all phases if its calls are
     /// frequent, which is one loss over the run, and otherwise `other_phases`.
     pub fn phases<'t>(&self, totals: &'t Totals) -> Vec<&'t PhaseTotals> {

@@ -83,11 +83,7 @@ impl Answered {
     /// Adds a loss that is one with this loss.
     fn absorb(&mut self, other: Self) {
         let (whole, part) = (&mut self.finding, other.finding);
-        *whole.other_phases.entry(part.phase).or_default() += part.own_s();
-        for (phase, seconds) in part.other_phases {
-            *whole.other_phases.entry(phase).or_default() += seconds;
-        }
-        whole.seconds += part.seconds;
+        whole.add_seconds_of(&part);
         whole.evened_out |= part.evened_out;
         for cause in part.causes {
             match whole.causes.iter_mut().find(|known| known.node == cause.node) {

@@ -220,13 +220,12 @@ fn with_first_instances(mut findings: Vec<Finding>, totals: &Totals) -> Vec<Find
         };
         match kept.iter_mut().find(same).filter(|_| instances(&finding) == 1) {
             Some(recurring) => {
+                recurring.add_seconds_of(&finding);
                 // Other ranks may be slow in it, and wait.
                 if 2.0 * finding.seconds >= recurring.own_s() {
                     recurring.waits_also_where(&finding);
                     recurring.slow.extend(finding.slow);
                 }
-                recurring.seconds += finding.seconds;
-                *recurring.other_phases.entry(finding.phase).or_default() += finding.seconds;
                 for cause in &mut recurring.causes {
                     let first = finding.causes.iter().find(|other| other.node == cause.node);
                     cause.ns += first.map_or(0.0, |other| other.ns);

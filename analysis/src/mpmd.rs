@@ -250,13 +250,9 @@ impl Tasks<'_> {
             let same = |other: &&mut Finding| {
                 (other.kind, other.phase, other.group) == (part.kind, part.phase, part.group)
             };
-            let Some(whole) = rest.iter_mut().find(same) else {
-                rest.push(part);
-                continue;
-            };
-            whole.seconds += part.seconds;
-            for (phase, seconds) in part.other_phases {
-                *whole.other_phases.entry(phase).or_default() += seconds;
+            match rest.iter_mut().find(same) {
+                Some(whole) => whole.add_seconds_of(&part),
+                None => rest.push(part),
             }
         }
         rest

@@ -3,10 +3,10 @@
 //!
 //! The names are those that the libraries export or keep in their symbol tables: Open MPI 4.1 and
 //! 5.0, UCX 1.13, libfabric 1.17 and GNU OpenMP 12 as built by Debian or contained in Python
-//! wheels, Intel MPI 2021 (with its whole symbol table and the internals of MPICH 4), and glibc
-//! 2.36. The names of MPICH's channel ch3, PSM2, CUDA, HIP and LLVM's OpenMP come from their
-//! sources and headers. A name is listed only if contexts below it are not labelled better
-//! otherwise: inside a wrapped call every context has that call's label.
+//! wheels, OpenCoarrays 2.10, Intel MPI 2021 (with its whole symbol table and the internals of
+//! MPICH 4), and glibc 2.36. The names of MPICH's channel ch3, PSM2, CUDA, HIP and LLVM's OpenMP
+//! come from their sources and headers. A name is listed only if contexts below it are not labelled
+//! better otherwise: inside a wrapped call every context has that call's label.
 
 use plimsoll_collector::profile::Frame;
 
@@ -88,6 +88,9 @@ const BEGINNINGS: &[(&str, Label)] = &[
     ("__kmpc_critical", Label::WaitLock),
     // OpenBLAS: the thread that called waits for its workers.
     ("exec_blas_async_wait", Label::WaitPartner),
+    // OpenCoarrays: an image waits for others.
+    ("_gfortran_caf_event_wait", Label::WaitPartner),
+    ("_gfortran_caf_lock", Label::WaitPartner),
     // The C library
     ("__futex_abstimed_wait", Label::WaitPartner),
     ("__lll_lock_wait", Label::WaitLock),
@@ -95,8 +98,12 @@ const BEGINNINGS: &[(&str, Label)] = &[
 
 /// Labels by whole function names: a user's own `do_wait_for_input` must not be taken for a
 /// function of GNU OpenMP.
-const WHOLE: &[(&str, Label)] =
-    &[("do_wait", Label::WaitPartner), ("futex_wait", Label::WaitPartner)];
+const WHOLE: &[(&str, Label)] = &[
+    ("do_wait", Label::WaitPartner),
+    ("futex_wait", Label::WaitPartner),
+    // OpenCoarrays, to which `_gfortran_caf_lock` jumps.
+    ("mutex_lock", Label::WaitPartner),
+];
 
 /// Functions that copy memory: a transfer if called by communication, otherwise work of the
 /// program.

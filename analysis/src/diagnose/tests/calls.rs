@@ -245,7 +245,7 @@ fn what_a_rank_does_while_it_holds_the_lock_of_a_window_is_the_cause() {
         let summary = verdict(&ten_steps(4, |_| {
             let lock = [calling("main/MPI_Win_lock", 60 * MS, 1, 0), doing("main/apply", 30 * MS)];
             let work = [doing("main/collect", 10 * MS), doing("main/solve", 20 * MS)];
-            lock.into_iter().chain(unlock.clone()).chain(work).collect()
+            lock.into_iter().chain(unlock).chain(work).collect()
         }));
         let loss = only_loss(&summary);
         assert_eq!(loss.kind, LossKind::WaitForPartner);
