@@ -29,8 +29,9 @@ pub struct ContextClass {
     /// Whether the context is unnamed code of a thread runtime, or the loop of a thread pool; code
     /// of the program may lie below it.
     pub in_thread_runtime: bool,
-    /// Whether the context is, or lies below, a function in which other processes take part
-    /// according to a user's rule. Such a function is treated like MPI.
+    /// Whether the context is, or lies below, a function in which other processes take part,
+    /// according to a user's rule or as an image of a program with coarrays. Such a function is
+    /// treated like MPI.
     pub waits_on_peers: bool,
     /// Whether the context is the part of a polling loop between its polls; contexts below are not.
     pub is_poll_gap: bool,
@@ -67,12 +68,15 @@ impl ContextClass {
 /// Returns the class of each context of a tree; the user's rules have priority.
 pub fn context_classes(tree: &ContextTree, rules: &Rules) -> Vec<ContextClass> {
     let asked = rules.labels(&tree.frames);
+    let have_images = known::have_images(&tree.frames);
     let mut context_classes: Vec<ContextClass> = Vec::with_capacity(tree.nodes.len());
     for node in &tree.nodes {
         let outer =
             node.parent.map_or(ContextClass::OUTSIDE, |parent| context_classes[parent as usize]);
-        let frame = node.frame as usize;
-        context_classes.push(context_class(&tree.frames[frame], asked[frame], outer));
+        let frame = &tree.frames[node.frame as usize];
+        let for_images = have_images && known::waits_for_images(frame);
+        let asked = asked[node.frame as usize].or(for_images.then_some(Label::WaitPartner));
+        context_classes.push(context_class(frame, asked, outer));
     }
     context_classes
 }
@@ -253,6 +257,8 @@ pub fn shown(context_class: ContextClass, derived: Option<Option<Label>>) -> Lab
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_collector::profile::NodeId;
+
     use super::*;
     use crate::synthetic_run::Contexts;
 
@@ -304,6 +310,22 @@ mod tests {
         ] {
             assert_eq!(class_of(path, "").label, label, "{path}");
         }
+    }
+
+    #[test]
+    fn images_wait_for_each_other_in_the_locks_of_coarrays() {
+        let mut contexts = Contexts::default();
+        let lock = contexts.node("MAIN__/mutex_lock");
+        let pause = contexts.node("MAIN__/mutex_lock/usleep");
+        let class_of = |contexts: &Contexts, node: NodeId| {
+            let class = context_classes(&contexts.tree, &Rules::default())[node as usize];
+            (class.label, class.is_work())
+        };
+        // A function of the program may have the same name.
+        assert_eq!(class_of(&contexts, lock), (Label::Computation, true));
+        contexts.node("MAIN__/_gfortran_caf_sync_all/MPI_Barrier");
+        assert_eq!(class_of(&contexts, lock), (Label::WaitPartner, false));
+        assert_eq!(class_of(&contexts, pause), (Label::WaitPartner, false));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! come from their sources and headers. A name is listed only if contexts below it are not labelled
 //! better otherwise: inside a wrapped call every context has that call's label.
 
-use plimsoll_collector::profile::Frame;
+use plimsoll_collector::profile::{Frame, FrameKind};
 
 use crate::label::Label;
 
@@ -88,9 +88,6 @@ const BEGINNINGS: &[(&str, Label)] = &[
     ("__kmpc_critical", Label::WaitLock),
     // OpenBLAS: the thread that called waits for its workers.
     ("exec_blas_async_wait", Label::WaitPartner),
-    // OpenCoarrays: an image waits for others.
-    ("_gfortran_caf_event_wait", Label::WaitPartner),
-    ("_gfortran_caf_lock", Label::WaitPartner),
     // The C library
     ("__futex_abstimed_wait", Label::WaitPartner),
     ("__lll_lock_wait", Label::WaitLock),
@@ -98,12 +95,12 @@ const BEGINNINGS: &[(&str, Label)] = &[
 
 /// Labels by whole function names: a user's own `do_wait_for_input` must not be taken for a
 /// function of GNU OpenMP.
-const WHOLE: &[(&str, Label)] = &[
-    ("do_wait", Label::WaitPartner),
-    ("futex_wait", Label::WaitPartner),
-    // OpenCoarrays, to which `_gfortran_caf_lock` jumps.
-    ("mutex_lock", Label::WaitPartner),
-];
+const WHOLE: &[(&str, Label)] =
+    &[("do_wait", Label::WaitPartner), ("futex_wait", Label::WaitPartner)];
+
+/// Functions of OpenCoarrays in which an image looks again and again whether another one has done
+/// something. `_gfortran_caf_lock` jumps to `mutex_lock`.
+const WAITS_FOR_IMAGES: &[&str] = &["_gfortran_caf_event_wait", "_gfortran_caf_lock", "mutex_lock"];
 
 /// Functions that copy memory: a transfer if called by communication, otherwise work of the
 /// program.
@@ -164,6 +161,16 @@ fn is_thread_runtime(frame: &Frame) -> bool {
 /// belong to the program.
 pub(super) fn waits_for_work(frame: &Frame) -> bool {
     is_thread_runtime(frame) || frame.is_pool_loop()
+}
+
+/// Returns whether some of the frames belong to a program with coarrays: its images are the ranks.
+pub(super) fn have_images(frames: &[Frame]) -> bool {
+    frames.iter().any(|frame| frame.function.starts_with("_gfortran_caf_"))
+}
+
+/// Returns whether an image waits for others in a function of a program with coarrays.
+pub(super) fn waits_for_images(frame: &Frame) -> bool {
+    frame.kind == FrameKind::Function && WAITS_FOR_IMAGES.contains(&&*frame.function)
 }
 
 /// Returns the label of a function known by its name. `communicates` is whether its caller
