@@ -4,7 +4,9 @@
 //! already been checked. A new address is checked against the loaded modules, gets the next id, and
 //! is published to the consumer by its entry in the segment's address table.
 
+use core::hash::{Hash, Hasher};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::hash::DefaultHasher;
 
 use crate::cfi::{CfiScratch, FrameRule, judge};
 use crate::marks::{self, Markable};
@@ -25,6 +27,8 @@ const STRETCH: u32 = 12;
 const PAGE: usize = 4096 / size_of::<Entry>();
 /// Maximum number of frame rules.
 const MAX_RULES: usize = 8192;
+/// Number of rules that new addresses share if theirs are equal.
+const SHARED_RULES: usize = 64;
 
 /// Key bit of program counters: the same value may also be a return address.
 const LEAF_KEY: u64 = 1 << 63;
@@ -80,6 +84,9 @@ pub struct Addresses {
     entries: [Entry; TABLE],
     rules: [core::cell::UnsafeCell<core::mem::MaybeUninit<FrameRule>>; MAX_RULES],
     rule_count: AtomicU32,
+    /// Latest rules by their hash: index plus one. All samples of a kernel without unwind
+    /// information have the same rule.
+    shared_rules: [AtomicU32; SHARED_RULES],
     /// Stubs of return addresses, by address id.
     pub markable: Markable,
 }
@@ -135,7 +142,8 @@ impl Addresses {
 
     /// Returns the frame rule with this index ([`Interned::rule`]).
     pub fn rule(&self, index: u32) -> FrameRule {
-        // SAFETY: indices come from published payloads only, and the rule was written before.
+        // SAFETY: indices come from published payloads and shared rules only, and the rule was
+        // written before.
         unsafe { (*self.rules[index as usize].get()).assume_init() }
     }
 
@@ -173,8 +181,11 @@ impl Addresses {
         let mut sensitive = false;
         if value >= FIRST_CODE_ADDRESS {
             let module = snapshot.find(value).ok_or(Refused::Implausible)?;
-            let text = module.text;
-            let offset = (value - module.start) as usize;
+            // A return address may be the end of a segment.
+            let (text, offset) = match module.code_at(value - u64::from(!leaf)) {
+                Some((text, offset)) => (text, offset + usize::from(!leaf)),
+                None => (&[][..], 0),
+            };
             if leaf {
                 // The function behind an import may look up its caller (dlsym(3)).
                 sensitive = text.get(offset..).is_some_and(jumps_to_import);
@@ -183,7 +194,7 @@ impl Addresses {
             } else if !text.get(..offset).is_some_and(follows_call) {
                 return Err(Refused::Implausible);
             }
-            let code = judge(module, value - u64::from(!leaf), scratch);
+            let code = judge(module, value, leaf, scratch);
             sensitive |= code.delicate || marks::is_sensitive(module) || asks_for_caller(value);
             if let Some(rule) = code.rule {
                 let before = match self.find(key) {
@@ -192,7 +203,7 @@ impl Addresses {
                 };
                 let index = match before.filter(|before| self.rule(*before) == rule) {
                     Some(index) => index,
-                    None => self.add_rule(rule)?,
+                    None => self.shared_rule(rule)?,
                 };
                 payload |= (u64::from(index) + 1) << 32;
             }
@@ -231,6 +242,21 @@ impl Addresses {
             let (word, payload) = (&self.entries[at].payload, payload | u64::from(id));
             if word.compare_exchange(before, payload, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Ok(Interned::from_payload(payload));
+            }
+        }
+    }
+
+    /// Returns the index of a rule, which may be that of other addresses with an equal one.
+    fn shared_rule(&self, rule: FrameRule) -> Result<u32, Refused> {
+        let mut hasher = DefaultHasher::new();
+        rule.hash(&mut hasher);
+        let shared = &self.shared_rules[hasher.finish() as usize % SHARED_RULES];
+        match shared.load(Ordering::Acquire).checked_sub(1) {
+            Some(index) if self.rule(index) == rule => Ok(index),
+            _ => {
+                let index = self.add_rule(rule)?;
+                shared.store(index + 1, Ordering::Release);
+                Ok(index)
             }
         }
     }

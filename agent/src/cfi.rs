@@ -9,11 +9,12 @@
 
 use framehop::x86_64::{Reg, UnwindRegsX86_64};
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Operation, Register,
-    RegisterRule, UnwindContext, UnwindContextStorage, UnwindExpression, UnwindSection,
-    UnwindTableRow,
+    BaseAddresses, CallFrameInstruction, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian,
+    Operation, Register, RegisterRule, UnwindContext, UnwindContextStorage, UnwindExpression,
+    UnwindSection, UnwindTableRow,
 };
 
+use crate::code_rules::rule_by_code;
 use crate::modules::{LoadedModule, UnwindTables};
 
 type Bytes = EndianSlice<'static, LittleEndian>;
@@ -25,15 +26,15 @@ const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 
 /// Rule to step out of a frame: the CFA, and the caller's rbp if the frame has saved it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRule {
-    cfa: Value,
-    rbp: Option<Value>,
+    pub(crate) cfa: Value,
+    pub(crate) rbp: Option<Value>,
 }
 
 /// A value: `register + offset`, the word at that address, or the word at an offset from the CFA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Value {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Value {
     Sum(u16, i64),
     At(u16, i64),
     AtCfa(i64),
@@ -58,7 +59,7 @@ impl Default for CfiScratch {
 /// Properties of a code address according to its call frame information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// Rule to step out of the frame; `None` if framehop can step over it.
+    /// Rule to step out of the frame; `None` if it is left to framehop.
     pub rule: Option<FrameRule>,
     /// Whether return addresses around the code must not be marked. Either the function saves the
     /// registers in which a landing pad finds its exception (rax and rdx, which no other function
@@ -67,14 +68,35 @@ pub struct Judgement {
     pub delicate: bool,
 }
 
-/// Returns the properties of the code at runtime address `address` (an address inside the call
-/// instruction, not the return address after it).
-pub fn judge(module: &LoadedModule, address: u64, scratch: &mut CfiScratch) -> Judgement {
-    let unknown = Judgement { rule: None, delicate: true };
-    let Some(tables) = module.unwind else { return unknown };
-    let Some(row) = row_for(&tables, address.wrapping_sub(module.bias), scratch) else {
-        return unknown;
+/// Returns the properties of the code at runtime address `address`, which is a return address
+/// unless it `is_leaf`.
+pub fn judge(
+    module: &LoadedModule,
+    address: u64,
+    is_leaf: bool,
+    scratch: &mut CfiScratch,
+) -> Judgement {
+    // The call before a return address may be the last instruction of its function.
+    let in_function = address - u64::from(!is_leaf);
+    let by_code = || {
+        let (code, offset) = module.code_at(address)?;
+        rule_by_code(code, offset)
     };
+    let described = module.unwind.and_then(|tables| {
+        let described = row_for(&tables, in_function.wrapping_sub(module.bias), scratch)?;
+        Some((tables, described))
+    });
+    let Some((tables, Described { row, is_bare })) = described else {
+        return Judgement { rule: by_code(), delicate: true };
+    };
+    // Assembly with directives for the begin and the end of a function alone says that its stack
+    // pointer never moves. That is true of leaf functions of compilers, not of OpenBLAS's kernels.
+    if is_bare
+        && let Some(rule) = by_code()
+        && rule != FrameRule::BARE
+    {
+        return Judgement { rule: Some(rule), delicate: true };
+    }
     let saved = |register| matches!(row.register(register), Some(RegisterRule::Offset(_)));
     Judgement { rule: special_rule(&tables, row), delicate: saved(RAX) && saved(RDX) }
 }
@@ -109,11 +131,18 @@ fn section(tables: &UnwindTables) -> EhFrame<Bytes> {
     frames
 }
 
+/// Call frame information of an address.
+struct Described<'s> {
+    row: &'s UnwindTableRow<usize, Inline>,
+    /// Whether the information of its whole function is that of the function's first instruction.
+    is_bare: bool,
+}
+
 fn row_for<'s>(
     tables: &UnwindTables,
     file_address: u64,
     scratch: &'s mut CfiScratch,
-) -> Option<&'s UnwindTableRow<usize, Inline>> {
+) -> Option<Described<'s>> {
     let bases = BaseAddresses::default()
         .set_eh_frame_hdr(tables.header_address)
         .set_eh_frame(tables.frames_address);
@@ -123,7 +152,16 @@ fn row_for<'s>(
     let offset = table.pointer_to_offset(entry).ok()?;
     let frames = section(tables);
     let fde = frames.fde_from_offset(&bases, offset, EhFrame::cie_from_offset).ok()?;
-    fde.unwind_info_for_address(&frames, &bases, &mut scratch.0, file_address).ok()
+    let mut instructions = fde.instructions(&frames, &bases);
+    let is_bare = loop {
+        match instructions.next() {
+            Ok(None) => break true,
+            Ok(Some(CallFrameInstruction::Nop)) => {}
+            Ok(Some(_)) | Err(_) => break false,
+        }
+    };
+    let row = fde.unwind_info_for_address(&frames, &bases, &mut scratch.0, file_address).ok()?;
+    Some(Described { row, is_bare })
 }
 
 /// Reads `DW_OP_bregN offset`, optionally followed by `DW_OP_deref`. Returns register, offset, and
@@ -166,6 +204,10 @@ const REGISTERS: [Reg; 16] = [
 ];
 
 impl FrameRule {
+    /// The rule at the first instruction of each function, where the return address is on top of
+    /// the stack.
+    const BARE: Self = Self { cfa: Value::Sum(RSP.0, 8), rbp: None };
+
     /// Steps out of the frame: sets the caller's rsp and rbp and returns the return address.
     /// `innermost` says that all of `regs` is known, not only rsp and rbp.
     pub fn step(

@@ -36,8 +36,8 @@ pub struct LoadedModule {
     pub name: Vec<u8>,
     /// GNU build-id, empty if there is none.
     pub build_id: Vec<u8>,
-    /// The code between `start` and `end`.
-    pub text: ImageBytes,
+    /// The readable executable segments. Between two of them there may be no memory.
+    pub code: Vec<CodeSegment>,
     /// Names of the imported and exported functions, one after the other (`.dynstr`).
     pub names: Option<ImageBytes>,
     /// Read-only segments of the file: code and constants.
@@ -48,6 +48,25 @@ pub struct LoadedModule {
     pub is_go: bool,
     /// Index into the segment's module table.
     pub index: u32,
+}
+
+/// An executable segment of a module.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeSegment {
+    /// First runtime address.
+    pub start: u64,
+    /// The code.
+    pub bytes: ImageBytes,
+}
+
+impl LoadedModule {
+    /// Returns the executable segment that holds a runtime address, and the address's offset in it.
+    pub fn code_at(&self, address: u64) -> Option<(ImageBytes, usize)> {
+        self.code.iter().find_map(|segment| {
+            let offset = usize::try_from(address.checked_sub(segment.start)?).ok()?;
+            (offset < segment.bytes.len()).then_some((segment.bytes, offset))
+        })
+    }
 }
 
 /// A module's unwind tables.
@@ -201,7 +220,12 @@ unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
         // SAFETY: the range lies in one readable segment of the object.
         unsafe { core::slice::from_raw_parts(at as *const u8, size as usize) }
     };
-    let text_bytes = rest_of_segment(start).filter(|rest| *rest >= end - start);
+    let readable = code().filter(|header| header.p_flags & libc::PF_R != 0);
+    let readable = readable.map(|header| {
+        let start = bias.wrapping_add(header.p_vaddr);
+        CodeSegment { start, bytes: image(start, header.p_memsz) }
+    });
+    let readable = readable.collect();
     let unwind =
         headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME).and_then(|header| {
             let at = bias.wrapping_add(header.p_vaddr);
@@ -238,14 +262,13 @@ unsafe fn describe(info: &libc::dl_phdr_info) -> Option<LoadedModule> {
     if bias == unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } && bias != 0 {
         name = VDSO.as_bytes().to_vec();
     }
-    let text = if text_bytes.is_some() { image(start, end - start) } else { &[] };
     Some(LoadedModule {
         start,
         end,
         bias,
         name,
         build_id,
-        text,
+        code: readable,
         names,
         constants,
         unwind,
@@ -361,11 +384,40 @@ mod tests {
         let snapshot = Snapshot::new(loaded());
         let here = this_program_and_its_libraries_are_found as fn() as usize as u64;
         let module = snapshot.find(here).expect("the test itself is loaded");
-        assert!(module.unwind.is_some() && !module.text.is_empty() && !module.build_id.is_empty());
+        assert!(module.unwind.is_some() && !module.code.is_empty() && !module.build_id.is_empty());
         assert!(module.name.is_empty(), "the main program has no name in the loader");
         let libc = snapshot.find(libc::getpid as *const () as u64);
         assert!(libc.is_some());
         assert!(snapshot.find(8).is_none());
+    }
+
+    /// OpenBLAS has its code in two segments with no memory between them.
+    #[test]
+    fn code_in_several_segments_is_found_in_each_of_them() {
+        const OFFSETS: [u64; 2] = [0x100, 0x2100];
+        const SIZE: u64 = 0x80;
+        let image = vec![0x90; 0x3000];
+        let header = |offset| libc::Elf64_Phdr {
+            p_type: libc::PT_LOAD,
+            p_flags: libc::PF_R | libc::PF_X,
+            p_offset: 0,
+            p_vaddr: offset,
+            p_paddr: 0,
+            p_filesz: SIZE,
+            p_memsz: SIZE,
+            p_align: 0,
+        };
+        let headers = OFFSETS.map(header);
+        // SAFETY: an object without properties.
+        let mut info: libc::dl_phdr_info = unsafe { core::mem::zeroed() };
+        let base = image.as_ptr() as u64;
+        (info.dlpi_addr, info.dlpi_name) = (base, c"kernels.so".as_ptr());
+        (info.dlpi_phdr, info.dlpi_phnum) = (headers.as_ptr(), headers.len() as u16);
+        // SAFETY: the headers describe parts of `image`.
+        let module = unsafe { describe(&info) }.expect("it has code");
+        let at = |offset| module.code_at(base + offset).map(|(code, at)| (code.len() as u64, at));
+        assert_eq!(OFFSETS.map(|offset| at(offset + 0x10)), [Some((SIZE, 0x10)); 2]);
+        assert_eq!([0, 0x1000, OFFSETS[1] + SIZE].map(at), [None; 3]);
     }
 
     #[test]

@@ -278,6 +278,10 @@ impl Unwinding<'_> {
                 return WalkEnd::ReachedMark;
             }
             address = mark_stubs::original(caller);
+            // Small numbers are ids of wrapped calls, which stand on no stack.
+            if address < FIRST_CODE_ADDRESS {
+                return WalkEnd::Truncated(Truncation::UnknownCode);
+            }
             if return_slot >= start.stop_at {
                 let open = return_slot == start.stop_at && address == start.stop_address;
                 return if open { WalkEnd::ReachedCall } else { WalkEnd::Abandoned };
