@@ -26,9 +26,11 @@ pub(super) struct Candidate<'a> {
 
 impl Candidate<'_> {
     /// Sort key among aliases of one address: the name that the user more likely knows comes first.
+    /// The version of a symbol (`exp@@GLIBC_2.29`) is no part of the name that is shown.
     fn rank(&self) -> (bool, usize, usize, &str) {
         let underscores = self.name.len() - self.name.trim_start_matches('_').len();
-        (self.local, underscores, self.name.len(), self.name)
+        let length = self.name.find('@').unwrap_or(self.name.len());
+        (self.local, underscores, length, self.name)
     }
 }
 
@@ -40,7 +42,7 @@ pub(super) fn best<'g, 'a>(aliases: &'g [Candidate<'a>]) -> Option<&'g Candidate
     }
 }
 
-type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
+pub(super) type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
 /// Reads the candidates; `None` if the deadline passed first.
 pub(super) fn candidates<'d, R: ReadRef<'d>>(

@@ -2,6 +2,7 @@
 
 mod candidates;
 mod demangle;
+mod main_function;
 mod noreturn;
 mod source;
 mod symbol_table;

@@ -7,8 +7,10 @@ use object::Object;
 use object::read::elf::ElfFile64;
 
 use super::candidates::{Candidate, best, candidates, names_range};
+use super::main_function::main_function;
 use super::noreturn::never_returns;
 use super::source::Source;
+use crate::headers::Headers;
 
 /// A function with a name. Large programs have hundreds of thousands.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +148,11 @@ impl Table {
         }
         let names = [elf.elf_symbol_table(), elf.elf_dynamic_symbol_table()]
             .map(|table| names_range(elf, table).unwrap_or(0..0));
-        Some(Self { symbols: symbols(candidates(elf, is_over)?), source: source.clone(), names })
+        let mut candidates = candidates(elf, is_over)?;
+        let main = Headers::parse(&cache).and_then(|it| main_function(elf, &it, source));
+        let is_new = |main: &Candidate<'_>| candidates.iter().all(|it| it.start != main.start);
+        candidates.extend(main.filter(is_new));
+        Some(Self { symbols: symbols(candidates), source: source.clone(), names })
     }
 
     /// Returns the innermost function that holds `address`.
@@ -329,10 +335,13 @@ mod tests {
             (0x300, 0x10, true, "wr"),
             (0x300, 0x10, false, "__write"),
             (0x300, 0x10, false, "write"),
+            (0x400, 0x10, false, "expf64"),
+            (0x400, 0x10, false, "exp@@GLIBC_2.29"),
         ]);
         assert_eq!(table.symbol(0x125), some("inner"));
         assert_eq!(table.symbol(0x130), some("outer"));
         assert_eq!(table.symbol(0x300), some("write"));
+        assert_eq!(table.symbol(0x400), some("exp@@GLIBC_2.29"), "its version is not shown");
     }
 
     #[test]

@@ -164,6 +164,23 @@ fn an_address_without_symbol_has_no_name() {
 }
 
 #[test]
+fn the_function_main_of_a_stripped_program_has_its_name() {
+    for kind in ["-pie", "-no-pie"] {
+        let folder = Folder::new();
+        let path = compile(&folder, "gcc", &["-O2", kind], &["main.c"]);
+        let range = Subject::new(&path).range("main");
+        run(std::process::Command::new("strip").arg(&path));
+        let mut subject = Subject::new(&path);
+        assert_eq!(subject.range("main"), range, "{kind}");
+        let at = Address::Return(range.end);
+        let found = subject.structures.function(subject.module, at).unwrap();
+        assert_eq!((found.name.as_deref(), found.entry), (Some("main"), range.start), "{kind}");
+        let behind = subject.structures.function(subject.module, Address::Leaf(range.end));
+        assert_ne!(behind.ok().and_then(|it| it.name.clone()).as_deref(), Some("main"), "{kind}");
+    }
+}
+
+#[test]
 fn the_kernels_code_has_structure_without_a_file() {
     let mut structures = super::super::Structures::default();
     let module = structures.module("[vdso]".into(), Vec::new());
