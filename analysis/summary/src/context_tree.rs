@@ -47,6 +47,12 @@ impl Frame {
         let (function, module) = (function.into(), module.into());
         Self { kind, function, file: None, line: None, offset: None, module }
     }
+
+    /// Returns whether the function has no name but its address in its module:
+    /// `libm.so.6+0x1234`.
+    pub fn is_unnamed(&self) -> bool {
+        self.function.strip_prefix(&self.module).is_some_and(|address| address.starts_with("+0x"))
+    }
 }
 
 /// All calling contexts of all ranks.

@@ -183,9 +183,23 @@ pub fn frame_with_place(it: &Frame) -> String {
 }
 
 /// Formats the innermost frame of a path as the subject of a sentence, with the function that it
-/// was inlined into. The place of a call by the C++ library is that of the program's call of it.
+/// was inlined into. The place of a call by the C++ library is that of the program's call of it. A
+/// function without a name, as in a stripped library, has the one that called it beside it.
 pub fn end_of(path: &[Frame]) -> String {
     let Some((end, outer)) = path.split_last() else { return "an unknown place".into() };
+    let is_function = |frame: &&Frame| frame.kind == FrameKind::Function;
+    let mut callers = outer.iter().rev().filter(is_function).skip_while(|it| it.is_unnamed());
+    let place = end_with_holder(end, outer);
+    match callers.next() {
+        Some(caller) if end.is_unnamed() => {
+            format!("{place} (below {})", shortened(&caller.function))
+        }
+        _ => place,
+    }
+}
+
+/// Formats the innermost frame of a path, with the function that it was inlined into.
+fn end_with_holder(end: &Frame, outer: &[Frame]) -> String {
     let is_whole = |frame: &&Frame| !matches!(frame.kind, FrameKind::Loop | FrameKind::Line);
     let mut around = outer.iter().rev().filter(is_whole);
     let holder = match end.kind {
@@ -225,7 +239,7 @@ pub fn shortened(name: &str) -> String {
     if name.chars().count() <= NAME_LENGTH {
         return name.into();
     }
-    let name = without_arguments(name);
+    let name = without_arguments(&without_python_tag(name));
     let length = name.chars().count();
     if length <= NAME_LENGTH {
         return name;
@@ -234,6 +248,16 @@ pub fn shortened(name: &str) -> String {
     // Begins at a whole part of the name, if there is one.
     let part = end.find("::").map_or(end.as_str(), |at| &end[at..]);
     format!("...{part}")
+}
+
+/// Returns the name of code in an extension module of Python without the tag of its ABI (PEP 3149):
+/// `_solver.so+0x1234` for `_solver.cpython-311-x86_64-linux-gnu.so+0x1234`.
+fn without_python_tag(name: &str) -> String {
+    let tag = name.find(".cpython-").and_then(|at| Some(at..at + name[at..].find(".so")?));
+    match tag {
+        Some(tag) => [&name[..tag.start], &name[tag.end..]].concat(),
+        None => name.to_owned(),
+    }
 }
 
 /// Returns a name with `<...>` in place of the arguments of each template. They begin behind an
@@ -262,15 +286,16 @@ fn without_arguments(name: &str) -> String {
 /// Separates the frames of a path.
 const ARROW: &str = " > ";
 
-/// Formats a path on one line. Until it fits, loops are left out, then inlined functions, then
-/// other frames, each time the outermost first; `...` stands for what is left out. The first and
-/// the last frame always stay.
+/// Formats a path on one line. Until it fits, loops are left out, then inlined functions and those
+/// without a name, then other frames, each time the outermost first; `...` stands for what is left
+/// out. The first and the last frame always stay.
 pub fn path(path: &[Frame], width: usize) -> String {
     let names: Vec<String> = path.iter().map(frame).collect();
     let mut middle: Vec<usize> = (1..path.len().saturating_sub(1)).collect();
     middle.sort_by_key(|at| match path[*at].kind {
         FrameKind::Loop | FrameKind::Line => 0,
         FrameKind::Inlined => 1,
+        FrameKind::Function if path[*at].is_unnamed() => 1,
         _ => 2,
     });
     shortened_path(&names, &middle, width)
@@ -354,6 +379,35 @@ mod tests {
             let path: Vec<Frame> = path.into_iter().cloned().collect();
             assert_eq!(end_of(&path), name);
         }
+    }
+
+    #[test]
+    fn a_function_without_a_name_is_described_by_its_caller() {
+        let unnamed = |kind, offset: &str| {
+            let name = format!("libsolve.so.3+{offset}");
+            Frame { module: "libsolve.so.3".into(), offset: Some(0x8e8), ..part(kind, &name, None) }
+        };
+        let inner = unnamed(FrameKind::Function, "0xe94d60");
+        let path = [
+            function("main"),
+            function("PreconditionedSolve"),
+            unnamed(FrameKind::Function, "0xe90000"),
+            inner.clone(),
+            unnamed(FrameKind::Loop, "0xe94d60"),
+        ];
+        let below = "libsolve.so.3+0xe94d60 (below PreconditionedSolve)";
+        assert_eq!(end_of(&path[..4]), below);
+        let below = "the loop at libsolve.so.3+0xe94d60+0x8e8 (below PreconditionedSolve)";
+        assert_eq!(end_of(&path), below);
+        assert_eq!(end_of(&[inner]), "libsolve.so.3+0xe94d60", "nothing is known");
+        let line = "main > PreconditionedSolve > ... > loop at libsolve.so.3+0xe94d60+0x8e8";
+        assert_eq!(super::path(&path, 80), line);
+    }
+
+    #[test]
+    fn a_module_of_python_keeps_its_name() {
+        let name = "_multiarray_umath.cpython-311-x86_64-linux-gnu.so+0x2cd31f";
+        assert_eq!(shortened(name), "_multiarray_umath.so+0x2cd31f");
     }
 
     #[test]
