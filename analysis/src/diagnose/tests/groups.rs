@@ -212,6 +212,19 @@ fn unequal_groups_are_no_loss_where_it_is_smaller_than_others_that_are_left_out(
     assert_eq!(kinds, [LossKind::Oversubscription]);
 }
 
+/// Rank 0 waits for a thread of its own, as the master of a pool of tasks does.
+/// Rank 1 computes, and waits for a core most of the time.
+#[test]
+fn a_group_that_lacks_cores_does_not_wait_for_the_other() {
+    let mut subject = ten_steps(2, |rank| match rank {
+        0 => vec![doing("main/pool", 500 * MS)],
+        _ => vec![Doing { run_delay_ns: 400 * MS, ..doing("main/task", 490 * MS) }],
+    });
+    subject.cores = vec![0];
+    let kinds: Vec<LossKind> = verdict(&subject).losses.iter().map(|loss| loss.kind).collect();
+    assert_eq!(kinds, [LossKind::Oversubscription]);
+}
+
 /// The first step begins elsewhere than the others, so it is a phase of its own.
 #[test]
 fn the_first_step_of_unequal_groups_counts_once() {
