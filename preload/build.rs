@@ -31,19 +31,25 @@ fn main() {
             if symbol.belongs_to(call) && !has_hook {
                 let id = index + 1;
                 let in_c = symbol_variant == 0;
-                let kind = if in_c && call.is_recent() { "unexported_stub" } else { "stub" };
+                let exported = symbol.is_exported() && !(in_c && call.is_recent());
+                let kind = if exported { "stub" } else { "unexported_stub" };
                 writeln!(stubs, "{kind}!({name}, {id}, {symbol_variant}, {body});")
                     .expect("a string takes all");
-                if kind == "unexported_stub" {
-                    writeln!(unexported, "    ({id}, {name}),").expect("a string takes all");
+                if !exported {
+                    writeln!(
+                        unexported,
+                        "    MpiStub {{ call: {id}, name: c\"{name}\", \
+                         symbol_variant: {symbol_variant}, wrapper: {name} }},"
+                    )
+                    .expect("a string takes all");
                 }
             }
         }
     }
     writeln!(
         stubs,
-        "/// Stubs that are not exported, by their calls.\n\
-         pub const UNEXPORTED: &[(CallId, unsafe extern \"C-unwind\" fn())] = &[\n{unexported}];"
+        "/// Stubs of MPI's functions that are not exported.\n\
+         pub const UNEXPORTED: &[MpiStub] = &[\n{unexported}];"
     )
     .expect("a string takes all");
     runtime_stubs(&mut stubs);

@@ -67,7 +67,7 @@ impl<'f> Real<'f> {
 pub unsafe extern "C-unwind" fn hook(frame: &Frame) -> isize {
     let call = frame.call();
     let caller = frame.return_address() as *const c_void;
-    // Multi-precision libraries, too, have functions named like mpi_init.
+    // Other libraries, too, may have functions named like mpi_init_.
     if !frame.is_c() && real::find(INIT, 0, caller).is_none() {
         return Real::of(frame).map_or(FAILED, |real| real.call());
     }

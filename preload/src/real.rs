@@ -31,7 +31,8 @@ pub fn resolve_all() {
     for function in functions() {
         function.get();
     }
-    for (symbol_variant, symbol) in SYMBOLS.iter().enumerate() {
+    let exported = SYMBOLS.iter().enumerate().filter(|(_, symbol)| symbol.is_exported());
+    for (symbol_variant, symbol) in exported {
         let probed = PROBES.iter().map(|id| &CALLS[usize::from(*id) - 1]);
         let loaded = probed
             .filter(|call| symbol.belongs_to(call))

@@ -1,9 +1,11 @@
-//! Wraps the recent functions of MPI, in programs with an MPI that provides them, and the functions
-//! of GCC's OpenMP runtime.
+//! Wraps the recent functions of MPI, in programs with an MPI that provides them, the functions of
+//! Fortran without an underscore, and the functions of GCC's OpenMP runtime.
 //!
 //! An exported wrapper makes its function exist: a program that tests for the function by a weak
-//! reference, as mpi4py does, would find it under an MPI that lacks it. So the wrappers of recent
-//! functions are not exported, and neither are those of the OpenMP runtime (`gomp.rs`). Instead,
+//! reference, as mpi4py does, would find it under an MPI that lacks it. It also takes the place of
+//! functions with the same name in other libraries: the interface of R to MPI has functions of its
+//! own named mpi_send, mpi_recv and so on. So the wrappers of recent functions and of such names
+//! are not exported, and neither are those of the OpenMP runtime (`gomp.rs`). Instead,
 //! the entries of a module's global offset table that lead to such a function are redirected to its
 //! wrapper (System V ABI for x86-64, 4.4 and 5.2): after the program's start, after a dlopen, and
 //! when MPI begins.
@@ -13,22 +15,25 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plimsoll_agent::loader;
-use plimsoll_calls::{CALLS, CallId, MAX_SYMBOL_BYTES, SYMBOLS};
+use plimsoll_calls::{CALLS, Convention, MAX_SYMBOL_BYTES, SYMBOLS};
 use plimsoll_comm::mpi::Definitions;
 use plimsoll_sys::lock::Lock;
 
-use crate::gomp;
-use crate::stubs::UNEXPORTED;
+use crate::stubs::{MpiStub, UNEXPORTED};
+use crate::{gomp, real};
 
 /// Relocations of table entries that hold a function's address (System V ABI, table 4.9).
 const R_X86_64_64: u64 = 1;
 const R_X86_64_GLOB_DAT: u64 = 6;
 const R_X86_64_JUMP_SLOT: u64 = 7;
 
+/// Section index of a symbol that its module does not define (gABI, chapter 4).
+const SHN_UNDEF: u16 = 0;
+
 const PAGE: usize = 4096;
 
 /// Beginnings of the names of functions that may be redirected.
-const PREFIXES: [&[u8]; 3] = [b"MPI_", b"GOMP_", b"omp_"];
+const PREFIXES: [&[u8]; 4] = [b"MPI_", b"mpi_", b"GOMP_", b"omp_"];
 
 /// A relocation with its addend (gABI, chapter 4, Relocation).
 #[repr(C)]
@@ -116,13 +121,31 @@ fn targets() -> Vec<Target> {
     {
         return found.targets.clone();
     }
-    let target = |(id, wrapper): &(CallId, unsafe extern "C-unwind" fn())| {
-        let call = &CALLS[usize::from(*id) - 1];
+    // The lookup of a symbol that does not exist takes longest.
+    let has_fortran = definition(c"mpi_send_").is_some();
+    let target = |stub: &MpiStub| {
+        let convention = SYMBOLS[stub.symbol_variant].convention;
+        if convention == Convention::Fortran && !has_fortran {
+            return None;
+        }
+        // A library of its own may define the symbol for itself, but not the most common symbol of
+        // MPI's function, which is another name of one definition.
+        let usual = SYMBOLS.iter().find(|symbol| symbol.convention == convention)?;
         let mut room = [0; MAX_SYMBOL_BYTES];
-        let definition = definition(SYMBOLS[0].spell(call, &mut room))? as usize;
-        let (name, wrapper) = (call.name.as_bytes(), *wrapper as usize);
-        let unbound = Binding::ToDefinition;
-        Some(Target { name, version: None, definition, wrapper, unbound })
+        let call = &CALLS[usize::from(stub.call) - 1];
+        let definition = definition(usual.spell(call, &mut room))?;
+        let unbound = match convention {
+            Convention::C => Binding::ToDefinition,
+            _ if real::resolve(stub.name, None) == Some(definition) => Binding::ToDefinition,
+            _ => Binding::Unknown,
+        };
+        Some(Target {
+            name: stub.name.to_bytes(),
+            version: None,
+            definition: definition as usize,
+            wrapper: stub.wrapper as usize,
+            unbound,
+        })
     };
     let targets: Vec<Target> = UNEXPORTED.iter().filter_map(target).collect();
     if let Some(mut found) = FOUND.try_lock() {
@@ -261,9 +284,10 @@ unsafe fn redirect(
     }
     let symbol = (relocation.info >> 32) as usize;
     // SAFETY: the relocation names a symbol of the module's table, and the symbol a string.
-    let name = unsafe {
+    let (name, is_own) = unsafe {
         let symbol = (tables.symbols as *const libc::Elf64_Sym).add(symbol);
-        CStr::from_ptr((tables.strings + u64::from((*symbol).st_name)) as *const libc::c_char)
+        let name = (tables.strings + u64::from((*symbol).st_name)) as *const libc::c_char;
+        (CStr::from_ptr(name), (*symbol).st_shndx != SHN_UNDEF)
     };
     let name = name.to_bytes();
     if !PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
@@ -277,8 +301,9 @@ unsafe fn redirect(
     unsafe {
         let entry = &*(entry as *const AtomicUsize);
         let value = entry.load(Ordering::Acquire);
-        // An entry that is not bound yet leads back into the module's own code.
-        let is_unbound = kind == R_X86_64_JUMP_SLOT && holds(value as u64);
+        // An entry that is not bound yet leads back into the module's own code, as does a bound
+        // one of a function that the module defines.
+        let is_unbound = kind == R_X86_64_JUMP_SLOT && !is_own && holds(value as u64);
         let leads_to = |target: &&Target| {
             value == target.definition
                 || is_unbound

@@ -241,6 +241,18 @@ macro_rules! unexported_stub {
     };
 }
 
+/// Stub of a function of MPI that is not exported.
+pub struct MpiStub {
+    /// The call.
+    pub call: CallId,
+    /// Symbol of the function.
+    pub name: &'static CStr,
+    /// Index of the symbol's rule among [`SYMBOLS`].
+    pub symbol_variant: usize,
+    /// The stub.
+    pub wrapper: unsafe extern "C-unwind" fn(),
+}
+
 /// Stub of a function of the OpenMP runtime.
 pub struct RuntimeStub {
     /// Symbol of the function.

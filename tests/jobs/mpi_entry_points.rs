@@ -54,6 +54,29 @@ fn loaded_by_a_plugin_that_nobody_else_sees() {
 }
 
 #[test]
+fn functions_of_the_program_named_like_those_of_fortran_are_its_own() {
+    for mpi in each_mpi() {
+        let job = Job::ranks("own_names", mpi, 2).form(Form::Plugin).shares_cores();
+        let (_, watched) = pair(&job.arguments("sleep 10 1"), Watch::Run);
+        let watched = watched.succeeded();
+        let summary = watched.summary();
+        // Ten barriers and MPI_Finalize on each rank.
+        assert_eq!(summary.number("/collection/mpi_calls"), 22.0, "{}", watched.transcript());
+        let own = summary.of_function("mpi_barrier").nodes;
+        assert!(!own.is_empty(), "{}", watched.transcript());
+    }
+}
+
+#[test]
+#[ignore = "long: scripts/test --all"]
+fn fortran_calls_without_an_underscore_are_measured() {
+    for mpi in each_mpi() {
+        let job = Job::ranks("imbalance", mpi, mpi.ranks()).form(Form::WithoutUnderscores);
+        shown(&job.arguments(ARGUMENTS), mpi, |job| assert_found(job, "work::work_uneven"));
+    }
+}
+
+#[test]
 #[ignore = "long: scripts/test --all"]
 fn initialised_late_the_run_counts_from_there() {
     for mpi in each_mpi() {

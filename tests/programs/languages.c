@@ -58,7 +58,7 @@ static void load_fortran(void)
     find(&f_win_create, "mpi_win_create_");
     find(&f_win_fence, "mpi_win_fence_");
     find(&f_win_free, "mpi_win_free_");
-    find(&f_sendrecv, "mpi_sendrecv");
+    find(&f_sendrecv, "mpi_sendrecv__");
     find(&f_iprobe, "MPI_IPROBE");
     find(&f_file_open, "mpi_file_open_");
     find(&f_file_close, "mpi_file_close_");

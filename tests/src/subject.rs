@@ -53,6 +53,8 @@ pub enum Form {
     Fortran,
     /// Fortran with `include 'mpif.h'`.
     MpifH,
+    /// Fortran as above, with names of functions without an underscore at their ends.
+    WithoutUnderscores,
     /// Fortran with `use mpi`.
     UseMpi,
     /// Fortran with `use mpi_f08`.
@@ -188,6 +190,7 @@ impl Form {
             Self::CxxUnknownUnwinder => "-cxx-unknown-unwinder",
             Self::Fortran => "-fortran",
             Self::MpifH => "-mpif-h",
+            Self::WithoutUnderscores => "-without-underscores",
             Self::UseMpi => "-use-mpi",
             Self::FortranInlined => "-fortran-inlined",
             Self::FortranWithoutDebug => "-fortran-without-debug",
@@ -305,13 +308,16 @@ impl Form {
                 command.arg(source.with_extension("F90"));
                 command
             }
-            Self::MpifH | Self::UseMpi | Self::UseMpiF08 => {
+            Self::MpifH | Self::WithoutUnderscores | Self::UseMpi | Self::UseMpiF08 => {
                 let mut command = wrapper("mpifort");
                 command.args(FORTRAN_FLAGS).args(["-Wall", "-Werror"]).arg(match self {
-                    Self::MpifH => "-DSUBJECT_MPIF_H",
+                    Self::MpifH | Self::WithoutUnderscores => "-DSUBJECT_MPIF_H",
                     Self::UseMpi => "-DSUBJECT_USE_MPI",
                     _ => "-DSUBJECT_USE_MPI_F08",
                 });
+                if self == Self::WithoutUnderscores {
+                    command.arg("-fno-underscoring");
+                }
                 // Folder for the subject's own module files.
                 command.arg("-J").arg(folder).arg(source.with_extension("F90"));
                 command

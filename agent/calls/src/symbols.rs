@@ -127,6 +127,15 @@ impl Symbol {
         }
     }
 
+    /// Whether the wrapper of this symbol may be exported. Libraries in C have functions of their
+    /// own with names such as mpi_send, to which an exported wrapper would be preferred (gABI,
+    /// chapter 5, Shared Object Dependencies). Few compilers give Fortran's functions such names.
+    pub fn is_exported(&self) -> bool {
+        !(self.convention == Convention::Fortran
+            && self.case == Case::Lower
+            && self.suffix.is_empty())
+    }
+
     /// Writes the symbol of a call with its NUL into `room`, without allocating, and returns it.
     pub fn spell<'r>(
         &self,
@@ -185,6 +194,18 @@ mod tests {
         assert_eq!(symbols("MPI_Send_c")[..2], ["MPI_Send_c", "mpi_send_f08_large_"]);
         assert!(symbols("MPI_Win_allocate").contains(&"mpi_win_allocate_cptr_".to_owned()));
         assert_eq!(symbols("poll"), ["poll"]);
+    }
+
+    #[test]
+    fn names_that_libraries_in_c_have_too_are_not_exported() {
+        let call = call(id_of("MPI_Send")).unwrap();
+        let mut room = [0; MAX_SYMBOL_BYTES];
+        let unexported: Vec<String> = SYMBOLS
+            .iter()
+            .filter(|symbol| symbol.belongs_to(call) && !symbol.is_exported())
+            .map(|symbol| symbol.spell(call, &mut room).to_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(unexported, ["mpi_send"]);
     }
 
     #[test]
