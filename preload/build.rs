@@ -19,6 +19,8 @@ fn main() {
             let has_hook = matches!(
                 name,
                 "pthread_mutex_lock"
+                    | "pthread_rwlock_rdlock"
+                    | "pthread_rwlock_wrlock"
                     | "pthread_create"
                     | "syscall"
                     | "fread"

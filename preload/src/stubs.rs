@@ -22,7 +22,10 @@ use plimsoll_wire::clock_anchor::ticks;
 use crate::bodies::{measured_body, open_frame, pop, push, save_code, save_words};
 use crate::mpi_hooks::hook;
 use crate::parallel::parallel;
-use crate::wrappers::{enter, enter_runtime, leave, pthread_mutex_trylock};
+use crate::wrappers::{
+    enter, enter_runtime, leave, pthread_mutex_trylock, pthread_rwlock_tryrdlock,
+    pthread_rwlock_trywrlock,
+};
 
 /// Stack frame of a body: the caller's argument words, and space for Plimsoll's values.
 #[repr(C)]
@@ -270,12 +273,6 @@ pub struct RuntimeStub {
 // One line for each symbol, written by build.rs.
 include!(concat!(env!("OUT_DIR"), "/stubs.rs"));
 
-/// Stub of a pthread_mutex_lock that has to wait.
-#[unsafe(naked)]
-unsafe extern "C-unwind" fn lock_contended() {
-    stub_body!(id_of("pthread_mutex_lock"), 0, measured)
-}
-
 /// Stub of a syscall that waits for a futex.
 ///
 /// # Safety
@@ -285,31 +282,62 @@ pub unsafe extern "C-unwind" fn futex_wait() {
     stub_body!(id_of("syscall"), 0, measured)
 }
 
-/// # Safety
-/// As pthread_mutex_trylock.
-unsafe extern "C" fn try_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {
-    // SAFETY: as the caller promises.
-    unsafe { pthread_mutex_trylock(mutex) }
+/// Hook of a function that acquires a lock: a free lock is taken immediately by `$try`, without
+/// being measured. Only EBUSY (16) leads to the real function, which alone knows the meaning of a
+/// busy lock of each kind. `$contended` is the stub of a call that has to wait.
+macro_rules! lock_hook {
+    ($name:ident, $try:ident, $lock:ty, $contended:ident, $try_lock:ident) => {
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $contended() {
+            stub_body!(id_of(stringify!($name)), 0, measured)
+        }
+
+        /// # Safety
+        /// As the C library's function.
+        unsafe extern "C" fn $try_lock(lock: *mut $lock) -> c_int {
+            // SAFETY: as the caller promises.
+            unsafe { $try(lock) }
+        }
+
+        /// # Safety
+        /// As the C library's function.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $name(lock: *mut $lock) -> c_int {
+            naked_asm!(
+                ".cfi_startproc",
+                push!(rdi),
+                "call {try_lock}",
+                pop!(rdi),
+                "cmp eax, 16",
+                "je {contended}",
+                "ret",
+                ".cfi_endproc",
+                try_lock = sym $try_lock,
+                contended = sym $contended,
+            )
+        }
+    };
 }
 
-/// Hook of pthread_mutex_lock: a free mutex is taken immediately, without being measured. Only
-/// EBUSY (16) leads to the real lock, which alone knows the meaning of a busy mutex of each kind.
-///
-/// # Safety
-/// As the C library's function.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-unsafe extern "C-unwind" fn pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {
-    naked_asm!(
-        ".cfi_startproc",
-        push!(rdi),
-        "call {try_lock}",
-        pop!(rdi),
-        "cmp eax, 16",
-        "je {contended}",
-        "ret",
-        ".cfi_endproc",
-        try_lock = sym try_lock,
-        contended = sym lock_contended,
-    )
-}
+lock_hook!(
+    pthread_mutex_lock,
+    pthread_mutex_trylock,
+    libc::pthread_mutex_t,
+    mutex_contended,
+    try_mutex
+);
+lock_hook!(
+    pthread_rwlock_rdlock,
+    pthread_rwlock_tryrdlock,
+    libc::pthread_rwlock_t,
+    readers_contended,
+    try_to_read
+);
+lock_hook!(
+    pthread_rwlock_wrlock,
+    pthread_rwlock_trywrlock,
+    libc::pthread_rwlock_t,
+    writer_contended,
+    try_to_write
+);

@@ -34,6 +34,16 @@ real! {
     pthread_mutex_trylock(mutex: *mut libc::pthread_mutex_t) -> libc::c_int
 }
 
+real! {
+    /// Takes a lock for reading if no thread has it for writing.
+    pthread_rwlock_tryrdlock(lock: *mut libc::pthread_rwlock_t) -> libc::c_int
+}
+
+real! {
+    /// Takes a lock for writing if it is free.
+    pthread_rwlock_trywrlock(lock: *mut libc::pthread_rwlock_t) -> libc::c_int
+}
+
 /// Called by a stub before the real call. The code is also passed in a register, since every
 /// further step depends on it.
 ///

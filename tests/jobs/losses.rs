@@ -261,6 +261,21 @@ fn threads_that_share_a_lock_contend_for_it() {
 
 #[test]
 #[ignore = "long: scripts/test --all"]
+fn writers_contend_for_a_lock_that_readers_share() {
+    shown("locks", Mpi::OpenMpi, 2, "sleep 30 10 1 writers", |job| {
+        assert_found(job, "lock_contention");
+        assert!(job.text().contains("pthread_rwlock_wrlock"), "{}", job.text());
+    });
+    shown("locks", Mpi::OpenMpi, 2, "sleep 30 10 1 readers", |job| {
+        assert_none(job, "lock_contention");
+        // A lock that is taken immediately is no call.
+        let calls = job.summary().of_function("pthread_rwlock_rdlock").nodes;
+        assert!(calls.is_empty(), "{}", job.text());
+    });
+}
+
+#[test]
+#[ignore = "long: scripts/test --all"]
 fn a_process_of_one_thread_contends_for_no_lock() {
     shown("locks", Mpi::OpenMpi, 2, "sleep 30 10 1 alone", |job| {
         assert!(job.text().contains("sem_timedwait"), "{}", job.text());

@@ -1,7 +1,8 @@
 /* Four threads of each rank work in turns: each holds the one lock while it works, so that three of
  * them wait for it. HOW = pools: three of them are created anew ten times. HOW = free gives each
- * thread a lock of its own. HOW = alone: each rank has one thread, which waits for a semaphore that
- * only another process could post. */
+ * thread a lock of its own. HOW = writers: the lock is a read-write lock, and HOW = readers: they
+ * have it for reading, all at once. HOW = alone: each rank has one thread, which waits for a
+ * semaphore that only another process could post. */
 #include "ranks.h"
 
 #include <pthread.h>
@@ -12,6 +13,7 @@
 
 static pthread_mutex_t locks[THREADS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
                                          PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
 static double waited_s[THREADS];
 /* Of each thread. */
 static int turns;
@@ -24,11 +26,21 @@ SHOWN void work_locked(void)
 
 SHOWN void update(int thread, pthread_mutex_t *lock)
 {
+    const bool writes = strcmp(parameters.how, "writers") == 0;
+    const bool reads = strcmp(parameters.how, "readers") == 0;
     double start_s = wall_s();
-    pthread_mutex_lock(lock);
+    if (writes)
+        pthread_rwlock_wrlock(&table);
+    else if (reads)
+        pthread_rwlock_rdlock(&table);
+    else
+        pthread_mutex_lock(lock);
     waited_s[thread] += wall_s() - start_s;
     work_locked();
-    pthread_mutex_unlock(lock);
+    if (writes || reads)
+        pthread_rwlock_unlock(&table);
+    else
+        pthread_mutex_unlock(lock);
     /* Lets the other threads take the lock. */
     sleep_ms(parameters.ms / 10);
     KEEP_FRAME();
@@ -94,7 +106,9 @@ int main(int argc, char **argv)
     long long checksum = add_up(parameters.iterations);
     FILE *file = rank == 0 ? open_truth("locks") : NULL;
     if (file) {
-        bool shares = *parameters.how == 0 || strcmp(parameters.how, "pools") == 0;
+        bool shares = strcmp(parameters.how, "free") != 0 &&
+                      strcmp(parameters.how, "readers") != 0 &&
+                      strcmp(parameters.how, "alone") != 0;
         tell_number(file, "ranks", ranks);
         tell_number(file, "iterations", parameters.iterations);
         tell_number(file, "global_syncs", 1);
