@@ -399,13 +399,15 @@ impl Tasks<'_> {
     fn between_alone(&self, index: u64) -> Option<Finding> {
         let (phase, alike) = (&self.totals.sums.phases[&index], &self.alike[&index]);
         let (place, more_s) = groups::heaviest(self.totals, phase, alike)?;
-        // Ranks that wait for a core work less than others, but do not wait for them.
         let all = self.totals.job.ranks.len();
-        let waited_ns = phase.sync.time.mean(all) + phase.waited.mean(all);
-        let more_s = more_s.min(waited_ns / NS_PER_S);
+        let most = phase.waits_most(all).map(|(node, _)| node);
+        // Of equals the last.
+        let shows = most.into_iter().chain(phase.ends_in);
+        let waited_ns = |node: NodeId| phase.waited_ns(node, all);
+        let symptom = shows.max_by(|a, b| waited_ns(*a).total_cmp(&waited_ns(*b)))?;
+        // Ranks that wait for a core work less than others, but do not wait for them.
+        let more_s = more_s.min(waited_ns(symptom) / NS_PER_S);
         let ranks = &alike[place as usize].ranks;
-        let most = || phase.waits_most(all).map(|(node, _)| node);
-        let symptom = phase.ends_in.or_else(most)?;
         let is_own = |node: NodeId| self.is_task(index, place, &Cause::new(node, false, 0.0));
         let own = phase.nodes.iter().filter(|(node, _)| is_own(**node));
         let (task, _) =

@@ -196,6 +196,7 @@ fn groups_are_unequal_also_where_waiting_hides_their_work() {
     let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::GroupImbalance).unwrap();
     assert_eq!((loss.group, &*loss.slow_ranks, rounded(loss.seconds)), (Some(1), "6-7", 0.225));
     assert_eq!(causes_of_groups(loss), [("main/ocean".to_owned(), Some(1), 0.225)]);
+    assert_eq!(path(&loss.symptom.path), "main/wait/MPI_Recv");
 }
 
 /// Work of 80 ms that waits for a core for 490 ms makes losses below 0.245 s uncertain.
