@@ -1,15 +1,16 @@
 //! Joins losses by uneven work that are one problem to a reader: with the same cause and the same
-//! symptom, in several phases.
+//! symptom, in several phases. Symptoms are the same if one function makes the call, on whichever
+//! call path.
 //!
 //! A phase lies between two synchronisations, so a function that several steps of a program call,
 //! before the same synchronisation, is uneven in several phases: those before and after particles
 //! are sorted, or a mesh is refined. Whether the same ranks are slow in them is known once the
 //! ranks have answered the queries.
 
-use plimsoll_collector::profile::NodeId;
+use plimsoll_collector::profile::{ContextTree, NodeId};
 
 use crate::finding::Finding;
-use crate::owners::are_parts_of_one;
+use crate::owners::{are_parts_of_one, function_around};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::thresholds::{MIN_COMMON_SLOW_FRACTION, TURNS_FRACTION};
@@ -56,7 +57,8 @@ fn joined_kind(totals: &Totals, a: &Answered, b: &Answered) -> Option<Kind> {
     let is_uneven = matches!(one.kind, LossKind::LoadImbalance | LossKind::Serialization);
     let (first, second) = one.causes.first().zip(other.causes.first())?;
     let are_alike = is_uneven
-        && (one.kind, one.group, one.symptom) == (other.kind, other.group, other.symptom)
+        && (one.kind, one.group) == (other.kind, other.group)
+        && are_of_one_function(&totals.tree.contexts, one.symptom, other.symptom)
         && one.phase != other.phase
         && are_parts_of_one(&totals.tree.contexts, first.node, second.node);
     if !are_alike {
@@ -71,6 +73,13 @@ fn joined_kind(totals: &Totals, a: &Answered, b: &Answered) -> Option<Kind> {
     let run = of_run.into_iter().max_by_key(|time| time.sum)?;
     let is_even = run.imbalance(totals.job.ranks.len()) < TURNS_FRACTION * cause_ns;
     (one.kind == LossKind::Serialization && is_even).then_some(Kind { by_turns: true })
+}
+
+/// Returns whether two contexts are the same call, made by one function on two call paths.
+fn are_of_one_function(contexts: &ContextTree, a: NodeId, b: NodeId) -> bool {
+    let frame = |node: NodeId| contexts.nodes[node as usize].frame;
+    let caller = |node: NodeId| function_around(contexts, node).map(frame);
+    a == b || frame(a) == frame(b) && caller(a).is_some() && caller(a) == caller(b)
 }
 
 /// Returns whether most of the slow ranks of two losses are the same.
@@ -91,9 +100,11 @@ impl Answered {
                 None => whole.causes.push(cause),
             }
         }
-        let more = part.also_in.into_iter().filter(|node| !whole.also_in.contains(node));
-        let more: Vec<NodeId> = more.collect();
-        whole.also_in.extend(more);
+        for call in [part.symptom].into_iter().chain(part.also_in) {
+            if whole.shown_in().all(|known| known != call) {
+                whole.also_in.push(call);
+            }
+        }
         self.slow = self.slow.union(&other.slow);
         self.waiting = self.waiting.union(&other.waiting);
     }

@@ -192,9 +192,10 @@ fn synchronising(
     (kind, node): (LossKind, NodeId),
     (phases, ranks): (&[&PhaseTotals], u32),
 ) -> Symptom {
-    let own = phases[0].wait(node).unwrap_or(&phases[0].sync);
-    let others = phases[1..].iter().filter_map(|phase| phase.wait(node));
-    let calls: Vec<&CallTotals> = [own].into_iter().chain(others).collect();
+    let mut calls: Vec<&CallTotals> = phases.iter().filter_map(|phase| phase.wait(node)).collect();
+    if calls.is_empty() {
+        calls.push(&phases[0].sync);
+    }
     let times = Times::in_phases(calls.iter().map(|call| call.time), ranks);
     let mut sync = CallTotals::default();
     calls.into_iter().for_each(|call| sync.combine(call));

@@ -327,6 +327,30 @@ fn one_uneven_function_in_several_phases_is_one_loss() {
     }
 }
 
+/// A function that exchanges data is called in two places of each step.
+#[test]
+fn one_uneven_function_before_one_call_on_two_paths_is_one_loss() {
+    let paths = ["main/step/exchange/MPI_Allreduce", "main/end/exchange/MPI_Allreduce"];
+    let mut subject = Subject::new(4);
+    subject.step(BARRIER, |_| vec![]);
+    for _ in 0..20 {
+        for sync in paths {
+            subject
+                .step(sync, |rank| vec![doing("main/push", if rank == 3 { 30 } else { 10 } * MS)]);
+        }
+    }
+    let summary = verdict(&subject);
+    let loss = only_loss(&summary);
+    assert_eq!((loss.kind, rounded(loss.seconds)), (LossKind::LoadImbalance, 0.6));
+    assert_eq!((&*loss.slow_ranks, &*loss.waiting_ranks), ("3", "0-2"));
+    let [other] = &*loss.also_in else { panic!("{:?}", loss.also_in) };
+    let mut shown = [path(&loss.symptom.path), path(&other.path)];
+    shown.sort();
+    assert_eq!(shown, [paths[1], paths[0]]);
+    // Each of three ranks waits for 20 ms in each of 20 calls.
+    assert_eq!((rounded(loss.symptom.mean_s), rounded(other.mean_s)), (0.3, 0.3));
+}
+
 /// Ranks 1 and 3 have more work in two functions. Which rank is slowest in each function changes
 /// from step to step, by less than that.
 #[test]
