@@ -578,11 +578,12 @@ fn crowded(totals: &Totals, facts: &AdviceInput<'_>) -> String {
             counted(at.busy_threads(elapsed_ns).ceil() as u64, "busy thread"),
             plural(at.ranks.len(), "shares", "share"),
             counted(at.cores.len() as u64, "core"),
-            waiting_for_turns(totals),
+            waiting_for_turns(totals, "with a core for each rank"),
         ),
         _ => format!(
             "The ranks have cores enough, but others use them too or several ranks are bound to \
-             the same one. {wait} Check the binding of ranks to cores and what else runs there."
+             the same one. {wait}{} Check the binding of ranks to cores and what else runs there.",
+            waiting_for_turns(totals, "without other programs on the cores"),
         ),
     }
 }
@@ -590,9 +591,9 @@ fn crowded(totals: &Totals, facts: &AdviceInput<'_>) -> String {
 /// Minimum fraction of the run in calls at which advice about shared cores mentions communication.
 const MIN_CALLS_FRACTION: f64 = 0.2;
 
-/// Returns the remark about communication on ranks that share cores; empty if calls take little
-/// time.
-fn waiting_for_turns(totals: &Totals) -> String {
+/// Returns the remark about communication on ranks that share cores, with each other or with other
+/// programs: `shown` is the situation in which its own time shows. Empty if calls take little time.
+fn waiting_for_turns(totals: &Totals, shown: &str) -> String {
     let job = &totals.job;
     let called_s = (job.elapsed_ns as f64 - job.useful.mean(job.ranks.len())) / NS_PER_S;
     if called_s < MIN_CALLS_FRACTION * job.elapsed_ns as f64 / NS_PER_S {
@@ -600,7 +601,7 @@ fn waiting_for_turns(totals: &Totals) -> String {
     }
     format!(
         " Besides, they spent {called_s:.2} s each in calls, where they also wait until a partner \
-         has its turn: how much of that is the program's own shows only with a core for each rank."
+         has its turn: how much of that is the program's own shows only {shown}."
     )
 }
 

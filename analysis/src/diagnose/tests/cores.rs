@@ -129,6 +129,22 @@ fn advice_names_the_part_of_the_waiting_in_one_context() {
 }
 
 #[test]
+fn advice_where_other_programs_run_mentions_partners_that_wait_for_a_core() {
+    for (called_ms, is_mentioned) in [(100, true), (10, false)] {
+        let mut subject = Subject::new(2);
+        subject.step(BARRIER, |_| {
+            let exchange = calling("main/exchange/MPI_Recv", called_ms * MS, 1, 0);
+            vec![delayed("main/relax", 100 * MS, 20 * MS), exchange]
+        });
+        let summary = verdict(&subject);
+        let is_one = |loss: &&Loss| loss.kind == LossKind::Oversubscription;
+        let loss = summary.losses.iter().find(is_one).unwrap();
+        let words = "shows only without other programs on the cores";
+        assert_eq!(loss.advice.contains(words), is_mentioned, "{}", loss.advice);
+    }
+}
+
+#[test]
 fn cores_that_are_not_known_are_not_exceeded() {
     let mut subject = Subject::new(2);
     subject.cores = Vec::new();
