@@ -87,10 +87,10 @@ pub fn seen_in(summary: &Summary, loss: &Loss) -> String {
         LossKind::LargeIo => format!("{} ({mean} per rank)", calls(loss)),
         LossKind::WaitForPartner => {
             let their = if rank_count(list) == 1 { "its" } else { "their" };
-            let others = also_in(loss);
+            let (others, rest) = (also_in(loss), rest_elsewhere(loss));
             format!(
                 "{place}, where {waiting} for {their} partners ({max} at most, {mean} on \
-                 average){others}"
+                 average){others}{rest}"
             )
         }
         LossKind::LockContention => {
@@ -136,6 +136,17 @@ fn also_in(loss: &Loss) -> String {
         None => String::new(),
         Some((last, [])) => format!("; also {last}"),
         Some((last, others)) => format!("; also {} and {last}", others.join(", ")),
+    }
+}
+
+/// Returns a part of a sentence if the contexts that are listed hold less than half of a loss, as
+/// in a program that reaches its calls on many call paths by recursion; empty otherwise.
+fn rest_elsewhere(loss: &Loss) -> &'static str {
+    let listed_s: f64 = [&loss.symptom].into_iter().chain(&loss.also_in).map(|it| it.mean_s).sum();
+    if 2.0 * listed_s < loss.seconds {
+        "; most of the loss shows on other call paths, less on each"
+    } else {
+        ""
     }
 }
 

@@ -197,6 +197,12 @@ fn all_calls_in_which_ranks_wait_for_partners_are_named() {
     loss.also_in = vec![loss.also_in[0].clone(); 4];
     let found = words(&text(&summary));
     assert!(found.contains("(1.50 s on average) and 2 more"), "{found}");
+    let elsewhere = "; most of the loss shows on other call paths";
+    assert!(!found.contains(elsewhere), "{found}");
+    let loss = &mut summary.losses[0];
+    (loss.also_in, loss.symptom.mean_s) = (Vec::new(), 0.49 * loss.seconds);
+    let found = words(&text(&summary));
+    assert!(found.contains(elsewhere), "{found}");
 }
 
 #[test]
