@@ -96,6 +96,21 @@ fn stacks_are_whole_above_drap_frames() {
 }
 
 #[test]
+fn stacks_are_whole_above_kernels_without_an_unwind_table() {
+    let job = watched("kernel_frames", "burn 10 50").run_until(|job| {
+        let below = job.summary().of_function("work_in_kernel");
+        assert_within("time in the kernel", below.mean_s, job.truth().number("elapsed_s"), 0.10);
+    });
+    let summary = job.summary();
+    for node in summary.of_function("work_in_kernel").nodes {
+        let mut path = summary.path_to(node);
+        path.dedup();
+        assert_eq!(path, ["main", "call_kernel", "work_in_kernel"]);
+    }
+    assert_eq!(summary.number("/collection/truncated"), 0.0);
+}
+
+#[test]
 fn truncated_stacks_are_counted_by_their_reason() {
     for (way, reason, words) in [
         ("deep", "too_deep", "because the stack is too deep"),

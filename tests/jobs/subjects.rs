@@ -56,6 +56,7 @@ fn every_subject_compiles_with_every_mpi() {
         "children",
         "drap",
         "exits",
+        "kernel_frames",
         "local",
         "nothing",
         "observes",

@@ -1,6 +1,7 @@
 /* Stacks with outer frames that cannot be found, for the reason that the last argument names:
  * deep: more frames than a stack may have; generated: code that no file contains; no_table: a
- * function without an unwind table. The last two use the frame pointer for something else. */
+ * function without an unwind table that knows its frame by rbx alone, which the functions that it
+ * calls may have changed. The last two use the frame pointer for something else. */
 #include "subject.h"
 
 #include <sys/mman.h>
@@ -39,10 +40,15 @@ void call_without_table(void (*function)(void));
 __asm__(".text\n"
         ".type call_without_table, @function\n"
         "call_without_table:\n"
+        "    push %rbx\n"
         "    push %rbp\n"
+        "    mov %rsp, %rbx\n"
+        "    and $-64, %rsp\n"
         "    mov $1, %ebp\n"
         "    call *%rdi\n"
+        "    mov %rbx, %rsp\n"
         "    pop %rbp\n"
+        "    pop %rbx\n"
         "    ret\n"
         ".size call_without_table, . - call_without_table\n");
 
