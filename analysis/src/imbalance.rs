@@ -339,9 +339,16 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Not recursive: the call paths of interpreters have thousands of functions and loops.
     fn visit_all(&mut self) {
-        for node in self.significant(None) {
-            self.visit(node, true);
+        let outermost = self.significant(None).into_iter().rev();
+        let mut next: Vec<(NodeId, bool)> = outermost.map(|node| (node, true)).collect();
+        while let Some((node, outermost)) = next.pop() {
+            let inner = self.visit(node, outermost);
+            // A loop of the outermost function may hold all of the work as well.
+            let frame = &self.tree.frames[self.tree.nodes[node as usize].frame as usize];
+            let is_outermost = outermost && is_loop(frame);
+            next.extend(inner.into_iter().rev().map(|node| (node, is_outermost)));
         }
     }
 
@@ -355,7 +362,8 @@ impl Walk<'_> {
         inner.iter().copied().filter(enters).collect()
     }
 
-    fn visit(&mut self, node: NodeId, outermost: bool) {
+    /// Adds the context as a cause if it is one. Returns the contexts inside that may be others.
+    fn visit(&mut self, node: NodeId, outermost: bool) -> Vec<NodeId> {
         let imbalance = self.nodes[&node];
         let inner = self.significant(Some(node));
         let explained: f64 = inner.iter().map(|node| self.nodes[node].inclusive_ns).sum();
@@ -363,15 +371,11 @@ impl Walk<'_> {
         let split = outermost || explained >= MIN_INNER_FRACTION * imbalance.inclusive_ns;
         if self.is_uneven(node) && (inner.is_empty() || !split) {
             self.causes.push(Cause::new(node, false, imbalance.inclusive_ns));
-            return;
+            return Vec::new();
         }
         if imbalance.own_ns > self.least_ns {
             self.causes.push(Cause::new(node, true, imbalance.own_ns));
         }
-        for node in inner {
-            // A loop of the outermost function may hold all of the work as well.
-            let frame = &self.tree.frames[self.tree.nodes[node as usize].frame as usize];
-            self.visit(node, outermost && is_loop(frame));
-        }
+        inner
     }
 }

@@ -111,7 +111,7 @@ pub fn of_late_ranks(
         least_ns: error_ns.max(MIN_CAUSE_SHARE * lost_ns),
         longest_wait_ns: waiting.phase.waited.max,
     };
-    let mut causes = search.inside(None, true);
+    let mut causes = search.causes();
     let longest_ns = waiting.phase.wait(symptom).map_or(0, |wait| wait.time.max);
     causes.sort_by_cached_key(|cause| {
         let time = cause_time(phase, cause);
@@ -135,16 +135,36 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns the causes inside of a context. Unlike uneven work ([`crate::imbalance`]), late work
-    /// may lie in a context that is even as a whole, because others work longer after the call.
-    fn inside(&self, outer: Option<NodeId>, outermost: bool) -> Vec<Cause> {
-        let inner = self.inner.get(&outer).map_or(&[][..], Vec::as_slice);
-        inner.iter().flat_map(|node| self.of(*node, outermost)).collect()
+    /// Returns the causes in all contexts. Unlike uneven work ([`crate::imbalance`]), late work may
+    /// lie in a context that is even as a whole, because others work longer after the call.
+    ///
+    /// Not recursive: the call paths of interpreters have thousands of functions and loops.
+    fn causes(&self) -> Vec<Cause> {
+        let inside = |outer| self.inner.get(&outer).map_or(&[][..], Vec::as_slice);
+        // Each context after the one around it, with whether it is the outermost function.
+        let mut order: Vec<(NodeId, bool)> = Vec::new();
+        let mut next: Vec<(NodeId, bool)> = inside(None).iter().map(|node| (*node, true)).collect();
+        while let Some((node, outermost)) = next.pop() {
+            let is_loop = is_loop(self.totals.tree.contexts.frame_of(node));
+            order.push((node, outermost));
+            next.extend(inside(Some(node)).iter().map(|inner| (*inner, outermost && is_loop)));
+        }
+        let mut found: BTreeMap<NodeId, Vec<Cause>> = BTreeMap::new();
+        let take_inside = |found: &mut BTreeMap<NodeId, Vec<Cause>>, outer| -> Vec<Cause> {
+            inside(outer).iter().filter_map(|node| found.remove(node)).flatten().collect()
+        };
+        for (node, outermost) in order.into_iter().rev() {
+            let within = take_inside(&mut found, Some(node));
+            let causes = self.with_own(node, outermost, within);
+            if !causes.is_empty() {
+                found.insert(node, causes);
+            }
+        }
+        take_inside(&mut found, None)
     }
 
-    fn of(&self, node: NodeId, outermost: bool) -> Vec<Cause> {
-        let is_loop = is_loop(self.totals.tree.contexts.frame_of(node));
-        let mut causes = self.inside(Some(node), outermost && is_loop);
+    /// Returns the causes in a context, given those inside of it.
+    fn with_own(&self, node: NodeId, outermost: bool, mut causes: Vec<Cause>) -> Vec<Cause> {
         let explained_ns: f64 = causes.iter().map(|cause| cause.ns).sum();
         // The outermost function holds all of the work: naming it gives no information.
         let whole = self.late_in(node, false).filter(|_| !outermost);

@@ -297,7 +297,16 @@ fn partners_are_not_known_where_messages_explain_little_of_the_waiting() {
 /// Producers (even ranks) work, each in a function of its own, and send to the next rank, which
 /// waits for `produce_ms` and consumes for `consume_ms`, ten times.
 fn in_pairs(pairs: u32, produce_ms: fn(u32) -> u64, consume_ms: u64) -> Vec<RankInput> {
-    const MAKE: [&str; 2] = ["main/forge/hammer", "main/weave/spin"];
+    in_pairs_that(["main/forge/hammer", "main/weave/spin"], pairs, produce_ms, consume_ms)
+}
+
+/// As [`in_pairs`], with the work of the producers.
+fn in_pairs_that(
+    make: [&'static str; 2],
+    pairs: u32,
+    produce_ms: fn(u32) -> u64,
+    consume_ms: u64,
+) -> Vec<RankInput> {
     const SEND: [&str; 2] = ["main/forge/MPI_Send", "main/weave/MPI_Send"];
     const RECEIVE: &str = "main/consume/MPI_Recv";
     let mut subject = Subject::new(2 * pairs);
@@ -305,7 +314,7 @@ fn in_pairs(pairs: u32, produce_ms: fn(u32) -> u64, consume_ms: u64) -> Vec<Rank
     subject.step("main/MPI_Finalize", |rank| {
         let (pair, wait_ns) = (rank as usize / 2, 10 * produce_ms(rank / 2) * MS);
         match rank % 2 {
-            0 => vec![doing(MAKE[pair], wait_ns), doing(SEND[pair], 0)],
+            0 => vec![doing(make[pair], wait_ns), doing(SEND[pair], 0)],
             _ => vec![doing(RECEIVE, wait_ns), doing("main/consume/eat", 10 * consume_ms * MS)],
         }
     });
@@ -351,4 +360,21 @@ fn pairs_of_producers_and_consumers_are_no_serialization() {
     // A single pair waits for its producer.
     let summary = diagnose_alone(in_pairs(1, |_| 100, 0), &job()).unwrap();
     assert_eq!(summary.losses[0].kind, LossKind::Serialization);
+}
+
+/// In a Python program, each call of a function is several functions and loops of the interpreter.
+#[test]
+fn call_paths_of_thousands_of_frames_have_causes() {
+    let deep = |end: &str| -> &'static str {
+        Box::leak(format!("main/{}{end}", "eval/".repeat(3000)).into_boxed_str())
+    };
+    let make = [deep("hammer"), deep("spin")];
+    let summary = diagnose_alone(in_pairs_that(make, 2, |_| 100, 20), &job()).unwrap();
+    let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::WaitForPartner).unwrap();
+    let mut work: Vec<String> = causes(loss).into_iter().map(|it| it.0).collect();
+    work.sort();
+    assert_eq!(work, make);
+    let work = deep("relax");
+    let summary = verdict(&ten_steps(4, |rank| vec![doing(work, u64::from(rank + 1) * 50 * MS)]));
+    assert_eq!(causes(&summary.losses[0])[0].0, work);
 }
