@@ -16,10 +16,11 @@ use crate::metrics::NS_PER_S;
 use crate::owners::function_around;
 use crate::partner_work::names_partner;
 use crate::phrase::TIED;
-use crate::phrase::{self, bytes, count, counted, frame_with_place, seconds};
+use crate::phrase::{self, bytes, count, counted, frame_with_place, percent, seconds};
 use crate::ranks::RankSet;
 use crate::summary::LossKind;
 use crate::summary_tree::shown_frame;
+use crate::thresholds::MIN_PATTERN_FRACTION;
 use crate::totals::{CallTotals, Totals};
 
 /// Input of a sentence about a loss.
@@ -32,6 +33,8 @@ pub struct AdviceInput<'a> {
     pub waiting: &'a RankSet,
     /// Mean and maximum over ranks of the time in the first cause, in seconds.
     pub cause_s: (f64, f64),
+    /// Fraction of the waiting for partners in which both ends of a message had begun.
+    pub transfer: f64,
 }
 
 /// Returns the advice for a loss.
@@ -219,7 +222,8 @@ const LOCKED_WINDOW: &str = "a rank waits there while another one holds the wind
     operations (MPI_Accumulate, MPI_Fetch_and_op), or divide the window.";
 
 /// Minimum excess of the slowest rank's work in a phase over the mean, as a fraction of the wait
-/// for partners, at which more even work might shorten the wait.
+/// for partners or, if that is less, of the mean work, at which more even work might shorten the
+/// wait.
 const MIN_UNEVEN_WORK_FRACTION: f64 = 0.25;
 
 fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
@@ -242,8 +246,21 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         };
     }
     let wait = format!("In {}, {} for", calls, ranks(facts.waiting, "waits", "wait"));
-    let excess_s = phase.map_or(0.0, |it| it.work.imbalance(totals.job.ranks.len()) / NS_PER_S);
-    let is_even = excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s();
+    if facts.transfer >= MIN_PATTERN_FRACTION {
+        return format!(
+            "In {calls}, {} although no partner is late: {} of that time passes after both ends of \
+             a message have begun. Either the transfer takes as long, or a rank is not on its core \
+             meanwhile. Send less often and more at a time; check the binding of ranks to cores \
+             and what else runs there.",
+            ranks(facts.waiting, "waits", "wait"),
+            percent(facts.transfer),
+        );
+    }
+    let all_ranks = totals.job.ranks.len();
+    let (excess_s, mean_s) = phase.map_or((0.0, 0.0), |it| {
+        (it.work.imbalance(all_ranks) / NS_PER_S, it.work.mean(all_ranks) / NS_PER_S)
+    });
+    let is_even = excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s().min(mean_s);
     let is_alone =
         phase.is_some_and(|it| is_one_at_a_time(it, facts.finding, totals.job.ranks.len()));
     let in_turn = match (is_even, is_alone) {

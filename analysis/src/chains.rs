@@ -17,7 +17,8 @@ use crate::partner_work::names_partner;
 use crate::ranks::RankSet;
 use crate::summary::{Lateness, LossKind, Pattern, WaitsFor};
 use crate::thresholds::{
-    MIN_EXPLAINED_WAIT_FRACTION, MIN_FOLLOWED_FRACTION, MIN_LATE_CALL_NS, MIN_PATTERN_FRACTION,
+    MIN_CAUSE_SHARE, MIN_EXPLAINED_WAIT_FRACTION, MIN_FOLLOWED_FRACTION, MIN_LATE_CALL_NS,
+    MIN_PATTERN_FRACTION,
 };
 use crate::totals::Totals;
 
@@ -308,10 +309,27 @@ pub fn name_causes(
         if finding.kind == LossKind::WaitForPartner && chain.are_unknown && is_stage {
             finding.causes.clear();
         }
+        let lost_ns = finding.seconds * NS_PER_S;
+        let late = chain.lateness.map_or(1.0, late_fraction);
+        let beside_transfer = |mut causes: Vec<Cause>| {
+            causes.iter_mut().for_each(|cause| cause.ns *= late);
+            let explained_ns: f64 = causes.iter().map(|cause| cause.ns).sum();
+            let is_enough = late == 1.0 || explained_ns >= MIN_CAUSE_SHARE * lost_ns;
+            if is_enough { causes } else { Vec::new() }
+        };
+        if finding.kind == LossKind::WaitForPartner {
+            finding.causes = beside_transfer(std::mem::take(&mut finding.causes));
+        }
         let Some(origin) = &mut chain.origin else { continue };
         let Some(work) = answers.next() else { return };
-        let lost_ns = finding.seconds * NS_PER_S * origin.share.min(1.0);
-        let causes = computed((totals, owners), finding.phase, &work, origin.ranks.len(), lost_ns);
+        let explained_ns = lost_ns * origin.share.min(1.0);
+        let causes = beside_transfer(computed(
+            (totals, owners),
+            finding.phase,
+            &work,
+            origin.ranks.len(),
+            explained_ns,
+        ));
         origin.node = causes.first().map(|cause| cause.node);
         // Ranks that are late by their work are not the ones that messages lead to.
         if !causes.is_empty() || !is_stage {
@@ -319,6 +337,15 @@ pub fn name_causes(
         }
         finding.slow.clear();
         finding.slow_ranks = origin.ranks.clone();
+    }
+}
+
+/// Returns the fraction of the waiting that work of late partners can explain. If most of it passes
+/// after both ends of a message have begun, no work explains that time.
+fn late_fraction(lateness: Lateness) -> f64 {
+    match lateness.transfer >= MIN_PATTERN_FRACTION {
+        true => 1.0 - lateness.transfer,
+        false => 1.0,
     }
 }
 

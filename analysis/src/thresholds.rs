@@ -24,6 +24,9 @@ pub const MIN_EFFICIENCY: f64 = 0.8;
 /// threads, as a fraction of the run time: other programs then use the cores. Threads beside the
 /// communicating one that work for less of the run do not crowd a node: they delay it by less.
 pub const MIN_RUN_DELAY_FRACTION: f64 = 0.05;
+/// Minimum fraction of the time with work in which ranks wait for a core, although the job has a
+/// core for each of its threads, for a note that waiting in calls contains the same.
+pub const MIN_DELAYED_WORK_FRACTION: f64 = 0.2;
 /// Factor on the minimum loss of communication on oversubscribed nodes: there, the latency of a
 /// message includes its receiver's wait for a core.
 pub const CROWDED_COMMUNICATION_FACTOR: f64 = 5.0;
@@ -296,6 +299,7 @@ pub fn in_force(min_loss: MinLoss) -> BTreeMap<String, f64> {
         ("min_run_periods", MIN_RUN_PERIODS),
         ("min_efficiency", MIN_EFFICIENCY),
         ("min_run_delay_fraction", MIN_RUN_DELAY_FRACTION),
+        ("min_delayed_work_fraction", MIN_DELAYED_WORK_FRACTION),
         ("crowded_communication_factor", CROWDED_COMMUNICATION_FACTOR),
         ("min_fraction_of_run_delay", MIN_FRACTION_OF_RUN_DELAY),
         ("min_fraction_of_residual", MIN_FRACTION_OF_RESIDUAL),

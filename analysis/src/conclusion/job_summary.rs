@@ -16,6 +16,7 @@ use crate::phrase::shortened;
 use crate::summary::{
     Clock, Collection, Efficiency, KILLED, Marks, MpiAbi, NodeOfRun, PeriodUs, Run, TruncatedBy,
 };
+use crate::thresholds::{MIN_DELAYED_WORK_FRACTION, MIN_SEVERITY};
 use crate::timeline::{Plan, TimelineTotals};
 use crate::totals::Totals;
 
@@ -254,6 +255,7 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
         });
     }
     notes.extend(few_samples(totals));
+    notes.extend(delayed_answers(totals));
     if !totals.stepped_aside.is_empty() {
         notes.push(format!(
             "The program or its runtime handles the sampling signal, SIGSTKFLT, itself, or a \
@@ -273,6 +275,27 @@ fn paused(totals: &JobTotals) -> Option<String> {
             "The program paused the measurement (MPI_Pcontrol) for {:.2} s: the run time and all \
              other durations leave that time out; times since the begin of the run include it.",
             paused_ns as f64 / NS_PER_S
+        )
+    })
+}
+
+/// Returns the note that ranks answer late because other programs use their cores. In a run with
+/// little work and many messages, that makes calls long while few delays of work are measured.
+fn delayed_answers(totals: &JobTotals) -> Option<String> {
+    let ranks = totals.ranks.len();
+    let (delay_ns, work_ns) = (totals.run_delay.mean(ranks), totals.useful_on_core.mean(ranks));
+    let fraction = delay_ns / (delay_ns + work_ns).max(1.0);
+    let is_notable = ranks > 1
+        && totals.crowding() <= 1.0
+        && delay_ns > MIN_SEVERITY * totals.elapsed_ns as f64
+        && fraction >= MIN_DELAYED_WORK_FRACTION;
+    is_notable.then(|| {
+        format!(
+            "Ranks waited for a core in {:.0} % of the time in which they had work, although the \
+             job has cores enough: other programs use them, or ranks are bound to the same one. \
+             Waiting in calls may have that reason, too, since a partner without a core answers \
+             late.",
+            100.0 * fraction
         )
     })
 }
@@ -363,6 +386,25 @@ mod tests {
         };
         assert_eq!((note("cpu", 400), note("timer", 140)), (None, None));
         assert!(note("timer", 400).unwrap().contains("every 4.0 ms instead of 1.0 ms"));
+    }
+
+    #[test]
+    fn partners_without_a_core_are_noted() {
+        let note = |ranks: u32, delay_ms: u64, work_ms: u64| {
+            let each = |ms: u64| (0..ranks).map(|_| ms * 1_000_000).collect();
+            delayed_answers(&JobTotals {
+                ranks: (0..ranks).collect(),
+                elapsed_ns: 30_000_000_000,
+                run_delay: each(delay_ms),
+                useful_on_core: each(work_ms),
+                ..JobTotals::default()
+            })
+        };
+        let words = "Ranks waited for a core in 46 % of the time in which they had work";
+        assert!(note(2, 2600, 3000).unwrap().starts_with(words));
+        assert_eq!(note(2, 200, 300), None, "hardly any part of the run");
+        assert_eq!(note(2, 2600, 27_000), None, "a loss of its own");
+        assert_eq!(note(1, 2600, 3000), None, "no partner");
     }
 
     #[test]

@@ -85,6 +85,7 @@ pub(super) fn loss(
     };
     let causes: Vec<summary::Cause> = finding.causes.iter().map(cause).collect();
     let cause_s = causes.first().map_or((0.0, 0.0), |cause| (cause.mean_s, cause.max_s));
+    let transfer = chain.lateness.map_or(0.0, |lateness| lateness.transfer);
     let context_class = conclusion.context_classes[finding.symptom as usize];
     let symptom = |node: NodeId| Symptom {
         path: shown_path(totals, shown_at(node)),
@@ -109,7 +110,7 @@ pub(super) fn loss(
         slow_ranks: slow.to_string(),
         waiting_ranks: waiting.to_string(),
         when: None,
-        advice: advice(totals, &AdviceInput { finding, slow, waiting, cause_s }),
+        advice: advice(totals, &AdviceInput { finding, slow, waiting, cause_s, transfer }),
         symptom: symptom(finding.symptom),
         also_in: finding.also_in.iter().map(|node| symptom(*node)).collect(),
         causes,

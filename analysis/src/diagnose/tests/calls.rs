@@ -125,10 +125,13 @@ fn the_first_wait_for_the_same_function_is_part_of_the_others() {
 
 #[test]
 fn ranks_that_work_after_each_other_are_said_to_work_equally_long() {
-    for (last_ms, is_even) in [(50, true), (150, false)] {
+    // Much less work than waiting, but not equally much, is no even work.
+    for (before_ms, work_ms, last_ms, is_even) in
+        [(50, 50, 50, true), (50, 50, 150, false), (200, 2, 8, false)]
+    {
         let summary = verdict(&ten_steps(4, |rank| {
-            let work_ms = if rank == 3 { last_ms } else { 50 };
-            let before = u64::from(rank) * 50 * MS;
+            let work_ms = if rank == 3 { last_ms } else { work_ms };
+            let before = u64::from(rank) * before_ms * MS;
             vec![doing("main/sweep/MPI_Recv", before), doing("main/sweep/block", work_ms * MS)]
         }));
         let mut losses = summary.losses.iter();

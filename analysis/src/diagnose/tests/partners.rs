@@ -224,6 +224,26 @@ fn late_senders_are_told_from_calls_without_a_record() {
     assert_eq!(shared.losses, summary.losses);
 }
 
+/// Ranks that lose their cores, or a slow network: the work of a partner is no reason to wait.
+#[test]
+fn nobody_is_late_for_a_message_that_both_ends_have_begun() {
+    let mut inputs = recorded(pipeline(), 50 * MS, 10);
+    for input in &mut inputs {
+        let messages = &mut input.profile.messages.messages;
+        for sent in messages.iter_mut().filter(|message| message.is_sent) {
+            let begin_ns = u64::from(sent.number) * 4 * 50 * MS;
+            (sent.posted_ns, sent.entered_ns) = (begin_ns, begin_ns);
+        }
+    }
+    let summary = diagnose_alone(inputs, &job()).unwrap();
+    let loss = summary.losses.iter().find(|loss| loss.kind == LossKind::WaitForPartner).unwrap();
+    let lateness = loss.lateness.unwrap();
+    assert!(lateness.transfer > 0.9, "{lateness:?}");
+    assert_eq!((causes(loss), loss.pattern), (vec![], None));
+    let said = "although no partner is late: 100 % of that time passes after both ends";
+    assert!(loss.advice.contains(said), "{}", loss.advice);
+}
+
 /// As a sweep over small blocks: by their duration alone, the calls would be frequent ones, or
 /// large messages.
 #[test]
