@@ -27,13 +27,32 @@ impl Pruned {
 /// Prunes a tree to at most `most` nodes (at least one); larger subtrees lose more nodes. Where
 /// trees of ranks are merged, the caller decides the size of a representative.
 pub fn prune_to(node: &mut Node, most: usize, pruned: &mut Pruned) {
-    let size = node.nodes();
-    if size > most.max(1) {
-        shrink(node, size, most.max(1), pruned);
+    let mut sizes = Vec::new();
+    measure(node, &mut sizes);
+    if sizes[0] > most.max(1) {
+        shrink(node, &sizes, most.max(1), pruned);
     }
 }
 
-fn shrink(node: &mut Node, size: usize, most: usize, pruned: &mut Pruned) {
+/// Appends the numbers of nodes of all subtrees, each before those inside of it. Counted anew at
+/// each level, the nodes of an interpreter's deep call paths would be counted thousands of times.
+fn measure(node: &Node, sizes: &mut Vec<usize>) {
+    let at = sizes.len();
+    sizes.push(0);
+    match &node.content {
+        Content::Ordered(children) | Content::Profile(children) => {
+            children.iter().for_each(|child| measure(child, sizes));
+        }
+        Content::Loop(iterations) => {
+            let trees = iterations.clusters.iter().map(|cluster| &cluster.tree);
+            trees.chain(&iterations.rejected_children).for_each(|child| measure(child, sizes));
+        }
+    }
+    sizes[at] = sizes.len() - at;
+}
+
+/// Prunes a tree with more than `most` nodes. `sizes` are those that [`measure`] has found.
+fn shrink(node: &mut Node, sizes: &[usize], most: usize, pruned: &mut Pruned) {
     let direct = match &node.content {
         Content::Ordered(children) | Content::Profile(children) => children.len(),
         Content::Loop(iterations) => iterations.clusters.len() + iterations.rejected_children.len(),
@@ -55,10 +74,15 @@ fn shrink(node: &mut Node, size: usize, most: usize, pruned: &mut Pruned) {
         return prune_to(node, most, pruned);
     }
     // Each child keeps its own node; the remaining nodes are shared out in proportion.
-    let (under, may) = (size - 1 - direct, most - 1 - direct);
+    let (under, may) = (sizes[0] - 1 - direct, most - 1 - direct);
+    let mut rest = &sizes[1..];
     let shrink_child = |child: &mut Node| {
-        let size = child.nodes();
-        prune_to(child, 1 + (size - 1) * may / under.max(1), pruned);
+        let (sizes, others) = rest.split_at(rest[0]);
+        rest = others;
+        let most = 1 + (sizes[0] - 1) * may / under.max(1);
+        if sizes[0] > most {
+            shrink(child, sizes, most, pruned);
+        }
     };
     match &mut node.content {
         Content::Ordered(children) | Content::Profile(children) => {
