@@ -7,6 +7,10 @@
 //! Functions called by the loop are work: they handle messages that have arrived. A thin function
 //! that only polls, as in layers over MPI, belongs to the loop.
 //!
+//! A function that only sleeps, shortly and as often as its caller polls, waits also if more than a
+//! polling loop may do lies between: the sleep of a script, where each poll takes an interpreter
+//! many microseconds (time.sleep in the pools of mpi4py).
+//!
 //! The time between two polls is measured where no other wrapped call lies between
 //! ([`NodeValue::poll_gap_ns`]). Code of a function that polls waits if it spends 70 % of its time
 //! there, as a context has the label that 70 % of its time has (PPoPP20, 5.2): also a loop in each
@@ -98,9 +102,11 @@ pub fn mark(
             found[of as usize].add_own(class, own(id).time_ns);
         }
     }
+    let naps = naps(tree, &inside);
     for (id, of) in loops.iter().enumerate() {
         let is_measured = || polls[id] && context_classes[id].is_work() && own(id).is_poll_gap();
-        if of.is_some_and(|of| found[of as usize].is_waiting(counted)) || is_measured() {
+        let is_nap = naps[id] && context_classes[id].is_work();
+        if of.is_some_and(|of| found[of as usize].is_waiting(counted)) || is_measured() || is_nap {
             let label = Label::Wait;
             context_classes[id] = ContextClass {
                 label,
@@ -127,11 +133,57 @@ fn of_polling_functions(tree: &ContextTree, inside: &[Inside]) -> Vec<bool> {
     polls
 }
 
+/// Returns whether each context belongs to a function that only sleeps between the polls of its
+/// caller.
+fn naps(tree: &ContextTree, inside: &[Inside]) -> Vec<bool> {
+    let mut naps: Vec<bool> = Vec::with_capacity(tree.nodes.len());
+    for (id, node) in tree.nodes.iter().enumerate() {
+        let frame = &tree.frames[node.frame as usize];
+        let is_function = frame.kind == FrameKind::Function && frame.call.is_none();
+        let is_part = |id: &NodeId| {
+            let kind = tree.frame_of(*id).kind;
+            matches!(kind, FrameKind::Inlined | FrameKind::Line)
+        };
+        let caller = tree.outwards(id as NodeId).skip(1).find(|outer| !is_part(outer));
+        let begins = is_function
+            && inside[id].only_sleeps()
+            && caller.is_some_and(|caller| {
+                let Inside { near_looks, near_calls, .. } = inside[caller as usize];
+                near_looks && inside[id].sleeps <= near_calls.saturating_mul(2)
+            });
+        naps.push(begins || node.parent.is_some_and(|parent| naps[parent as usize]));
+    }
+    naps
+}
+
 /// Values of a context, callees included.
 #[derive(Clone, Copy, Default)]
 struct Inside {
     between: Between,
     loops: u32,
+    /// Whether there are polls outside of the loops inside, such as in layers over MPI.
+    near_looks: bool,
+    /// Number of MPI calls there.
+    near_calls: u64,
+    /// Number of calls that sleep.
+    sleeps: u64,
+    /// Time in these calls, net of waiting for a core.
+    sleeping_ns: u64,
+}
+
+impl Inside {
+    /// Whether most of the time goes to short sleeps, and none to MPI. A loop may continue a sleep
+    /// that a signal has ended.
+    fn only_sleeps(&self) -> bool {
+        let Between { calls, time_ns, asleep_ns, .. } = self.between;
+        let percent = |ns: u64, percent: u64| u128::from(ns) * u128::from(percent);
+        let is_most =
+            percent(self.sleeping_ns, 100) >= percent(time_ns + asleep_ns, DERIVED_PERCENT);
+        calls == 0
+            && self.sleeps > 0
+            && self.sleeping_ns <= self.sleeps.saturating_mul(MAX_SLEEP_NS)
+            && is_most
+    }
 }
 
 fn inside(
@@ -142,21 +194,34 @@ fn inside(
     let mut inside = vec![Inside::default(); tree.nodes.len()];
     for (id, node) in tree.nodes.iter().enumerate().rev() {
         let frame = &tree.frames[node.frame as usize];
-        let Own { time_ns, calls, .. } = own(id);
+        let Own { time_ns, calls, run_delay_ns, .. } = own(id);
         let outermost = node.parent.is_none_or(|parent| !context_classes[parent as usize].in_mpi);
         let it = &mut inside[id];
         if context_classes[id].in_mpi {
             it.between.called_ns += time_ns;
             it.between.calls += if outermost { calls } else { 0 };
             it.between.looks |= context_classes[id].polling;
+            it.near_looks |= context_classes[id].polling;
+            it.near_calls += if outermost { calls } else { 0 };
         } else {
             it.loops += u32::from(frame.kind == FrameKind::Loop);
-            it.between.add_own(frame.call.and_then(calls::class), time_ns);
+            let class = frame.call.and_then(calls::class);
+            it.between.add_own(class, time_ns);
+            if class == Some(CallClass::Sleep) {
+                it.sleeps += calls;
+                it.sleeping_ns += time_ns.saturating_sub(run_delay_ns);
+            }
         }
         let it = *it;
         if let Some(parent) = node.parent {
             let outer = &mut inside[parent as usize];
             outer.loops += it.loops;
+            if frame.kind != FrameKind::Loop {
+                outer.near_looks |= it.near_looks;
+                outer.near_calls += it.near_calls;
+            }
+            outer.sleeps += it.sleeps;
+            outer.sleeping_ns += it.sleeping_ns;
             outer.between.add_calls(&it.between);
             outer.between.time_ns += it.between.time_ns;
             outer.between.asleep_ns += it.between.asleep_ns;
@@ -318,6 +383,29 @@ mod tests {
             ("main/loop/loop", 90 * MS, 0, 0),
         ];
         assert_eq!(working(&of_overlap), ["main/loop/loop"]);
+    }
+
+    #[test]
+    fn a_function_that_only_sleeps_between_polls_waits() {
+        const SLEEP: &str = "main/eval/time_sleep/loop/clock_nanosleep";
+        // A script polls a thousand times, with 20 us of its interpreter around each poll.
+        let polled = |sleeps: u64, sleep_ns: u64, handled_ns: u64| {
+            working(&[
+                ("main/eval", 20 * MS, 0, 0),
+                ("main/eval/iprobe/MPI_Iprobe", MS, 0, 1000),
+                ("main/eval/time_sleep", handled_ns, 0, 0),
+                (SLEEP, sleeps * sleep_ns, 0, sleeps),
+            ])
+        };
+        assert_eq!(polled(1000, MS, 0), ["main/eval"]);
+        assert!(polled(100, 10 * MS, 0).contains(&SLEEP), "it sleeps long");
+        assert!(polled(10_000, MS, 0).contains(&SLEEP), "it sleeps more often than it polls");
+        assert!(polled(1000, MS, 1000 * MS).contains(&SLEEP), "it computes as long");
+        let elsewhere = [
+            ("main/poll/loop/MPI_Iprobe", MS, 0, 1000),
+            ("main/work/time_sleep/clock_nanosleep", 1000 * MS, 0, 1000),
+        ];
+        assert_eq!(working(&elsewhere), [elsewhere[1].0], "its caller does not poll");
     }
 
     #[test]
