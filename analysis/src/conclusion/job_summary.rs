@@ -16,7 +16,7 @@ use crate::phrase::shortened;
 use crate::summary::{
     Clock, Collection, Efficiency, KILLED, Marks, MpiAbi, NodeOfRun, PeriodUs, Run, TruncatedBy,
 };
-use crate::thresholds::{MIN_DELAYED_WORK_FRACTION, MIN_SEVERITY};
+use crate::thresholds::{MIN_DELAYED_WORK_FRACTION, MIN_RUN_DELAY_FRACTION, MIN_SEVERITY};
 use crate::timeline::{Plan, TimelineTotals};
 use crate::totals::Totals;
 
@@ -280,14 +280,17 @@ fn paused(totals: &JobTotals) -> Option<String> {
 }
 
 /// Returns the note that ranks answer late because other programs use their cores. In a run with
-/// little work and many messages, that makes calls long while few delays of work are measured.
+/// little work and many messages, that makes calls long while few delays of work are measured; more
+/// of them are a loss of their own.
 fn delayed_answers(totals: &JobTotals) -> Option<String> {
     let ranks = totals.ranks.len();
     let (delay_ns, work_ns) = (totals.run_delay.mean(ranks), totals.useful_on_core.mean(ranks));
     let fraction = delay_ns / (delay_ns + work_ns).max(1.0);
+    let of_run = delay_ns / (totals.elapsed_ns as f64).max(1.0);
     let is_notable = ranks > 1
         && totals.crowding() <= 1.0
-        && delay_ns > MIN_SEVERITY * totals.elapsed_ns as f64
+        && of_run > MIN_SEVERITY
+        && of_run <= MIN_RUN_DELAY_FRACTION
         && fraction >= MIN_DELAYED_WORK_FRACTION;
     is_notable.then(|| {
         format!(
@@ -401,10 +404,11 @@ mod tests {
             })
         };
         let words = "Ranks waited for a core in 46 % of the time in which they had work";
-        assert!(note(2, 2600, 3000).unwrap().starts_with(words));
+        assert!(note(2, 1300, 1500).unwrap().starts_with(words));
         assert_eq!(note(2, 200, 300), None, "hardly any part of the run");
-        assert_eq!(note(2, 2600, 27_000), None, "a loss of its own");
-        assert_eq!(note(1, 2600, 3000), None, "no partner");
+        assert_eq!(note(2, 2600, 3000), None, "a loss of its own");
+        assert_eq!(note(2, 1300, 27_000), None, "a small part of the work");
+        assert_eq!(note(1, 1300, 1500), None, "no partner");
     }
 
     #[test]
