@@ -125,9 +125,8 @@ impl Finding {
 
     /// Adds the ranks that wait in the calls, or regions, of another loss to those of this loss.
     pub fn waits_also_where(&mut self, other: &Self) {
-        let waiting = self.waiting.as_ref().zip(other.waiting.as_ref());
-        if let Some(both) = waiting.and_then(|(ours, theirs)| ours.with(theirs)) {
-            self.waiting = Some(both);
+        if let Some((ours, theirs)) = self.waiting.as_mut().zip(other.waiting.as_ref()) {
+            ours.join(theirs);
         }
     }
 
@@ -208,5 +207,41 @@ impl Scope<'_> {
     /// Like [`half_query()`], limited to the compared ranks.
     pub fn half_query(&self, quantity: Quantity, max_ns: u64) -> Option<Query> {
         Some(Query { among: self.among(), ..half_query(quantity, max_ns)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::synthetic_run::Contexts;
+
+    /// A program without a loop around its calls has a phase for each of them.
+    #[test]
+    fn a_loss_in_thousands_of_phases_is_joined_in_no_time() {
+        let mut contexts = Contexts::default();
+        let call = contexts.node(&format!("{}MPI_Barrier", "main/".repeat(60)));
+        let in_phase = |phase: u64| Finding {
+            waiting: Some(Query {
+                quantity: Quantity::Calls(vec![PhaseCalls {
+                    phase,
+                    ending: false,
+                    paths: vec![path(&contexts.tree, call)],
+                }]),
+                at_least: phase,
+                among: None,
+            }),
+            ..Finding::new(LossKind::FrequentCommunication, phase, 1.0, call)
+        };
+        let mut whole = in_phase(0);
+        let parts: Vec<Finding> = (1..2000).map(in_phase).collect();
+        let begin = Instant::now();
+        parts.iter().for_each(|part| whole.shows_also_where(part));
+        // Copies of all queries for each part would take more than ten seconds.
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+        let query = whole.waiting.unwrap();
+        let Quantity::Calls(calls) = query.quantity else { panic!("{:?}", query.quantity) };
+        assert_eq!((calls.len(), query.at_least), (2000, 1999));
     }
 }

@@ -83,21 +83,20 @@ pub struct Query {
 }
 
 impl Query {
-    /// Returns the query for both times together, with the higher bound; `None` unless both are
-    /// times in calls, or both in regions.
-    pub fn with(&self, other: &Self) -> Option<Self> {
-        let quantity = match (self.quantity.clone(), other.quantity.clone()) {
-            (Quantity::Calls(ours), Quantity::Calls(theirs)) => {
-                Quantity::Calls([ours, theirs].concat())
-            }
+    /// Makes this the query for the times of both queries together, with the higher bound. Changes
+    /// nothing unless both are times in calls, or both in regions. Copies nothing of this query: a
+    /// loss in thousands of phases joins as many queries.
+    pub fn join(&mut self, other: &Self) {
+        match (&mut self.quantity, &other.quantity) {
+            (Quantity::Calls(ours), Quantity::Calls(theirs)) => ours.extend_from_slice(theirs),
             (Quantity::Regions { paths: ours }, Quantity::Regions { paths: theirs }) => {
-                Quantity::Regions { paths: [ours, theirs].concat() }
+                ours.extend_from_slice(theirs);
             }
-            _ => return None,
-        };
-        let among = self.among.as_ref().zip(other.among.as_ref());
-        let among = among.map(|(ours, theirs)| ours.union(theirs));
-        Some(Self { quantity, at_least: self.at_least.max(other.at_least), among })
+            _ => return,
+        }
+        let among = self.among.take().zip(other.among.as_ref());
+        self.among = among.map(|(ours, theirs)| ours.union(theirs));
+        self.at_least = self.at_least.max(other.at_least);
     }
 }
 
