@@ -212,14 +212,12 @@ impl Scope<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
     use crate::synthetic_run::Contexts;
 
     /// A program without a loop around its calls has a phase for each of them.
     #[test]
-    fn a_loss_in_thousands_of_phases_is_joined_in_no_time() {
+    fn a_loss_in_thousands_of_phases_asks_for_the_ranks_that_wait_in_any_of_them() {
         let mut contexts = Contexts::default();
         let call = contexts.node(&format!("{}MPI_Barrier", "main/".repeat(60)));
         let in_phase = |phase: u64| Finding {
@@ -236,10 +234,7 @@ mod tests {
         };
         let mut whole = in_phase(0);
         let parts: Vec<Finding> = (1..2000).map(in_phase).collect();
-        let begin = Instant::now();
         parts.iter().for_each(|part| whole.shows_also_where(part));
-        // Copies of all queries for each part would take more than ten seconds.
-        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
         let query = whole.waiting.unwrap();
         let Quantity::Calls(calls) = query.quantity else { panic!("{:?}", query.quantity) };
         assert_eq!((calls.len(), query.at_least), (2000, 1999));
