@@ -12,7 +12,7 @@ use crate::awaited_threads;
 use crate::input::{FirstDeath, JobInfo};
 use crate::job_totals::{Counts, JobTotals};
 use crate::metrics::NS_PER_S;
-use crate::phrase::shortened;
+use crate::phrase::{count, shortened};
 use crate::summary::{
     Clock, Collection, Efficiency, KILLED, Marks, MpiAbi, NodeOfRun, PeriodUs, Run, TruncatedBy,
 };
@@ -219,9 +219,7 @@ pub(super) fn notes(totals: &JobTotals, matching: &Matching, job: &JobInfo) -> V
              phase."
                 .into(),
         ),
-        Matching::WholeRun => notes.push(
-            "The ranks did not see the same synchronisations: the whole run is one phase.".into(),
-        ),
+        Matching::WholeRun => notes.push(unmatched(totals)),
     }
     notes.extend(paused(totals));
     for (reason, ranks) in &totals.left_out {
@@ -303,6 +301,20 @@ fn delayed_answers(totals: &JobTotals) -> Option<String> {
     })
 }
 
+/// Returns the note that the ranks' synchronisations cannot be matched.
+fn unmatched(totals: &JobTotals) -> String {
+    match totals.counts.lost {
+        0 => "The ranks did not see the same synchronisations: the whole run is one phase.".into(),
+        lost => format!(
+            "{} records were lost, since their collector had too little of a core: the \
+             synchronisations of the ranks cannot be matched, the whole run is one phase, and what \
+             is said of waiting may have other causes. Leave a core free on each node, or take \
+             fewer samples (PLIMSOLL_PERIOD).",
+            count(lost)
+        ),
+    }
+}
+
 /// Minimum ratio of the period found to the period asked for at which samples are called rare.
 const MIN_RARE_RATIO: f64 = 1.5;
 /// Minimum number of samples from which the period is taken.
@@ -377,6 +389,20 @@ mod tests {
         assert!(one.starts_with("On rank 2 several threads"), "{one}");
         let several = note((0..4).collect());
         assert!(several.starts_with("On ranks 0-3 several threads"), "{several}");
+    }
+
+    #[test]
+    fn lost_records_are_named_as_the_reason_of_one_phase() {
+        let note = |lost: u64, matching: Matching| {
+            let counts = Counts { lost, ..Counts::default() };
+            let totals = JobTotals { counts, ..JobTotals::default() };
+            notes(&totals, &matching, &job()).into_iter().next()
+        };
+        let whole = note(0, Matching::WholeRun).unwrap();
+        assert!(whole.starts_with("The ranks did not see the same synchronisations"), "{whole}");
+        let lost = note(98_366, Matching::WholeRun).unwrap();
+        assert!(lost.starts_with("98,366 records were lost, since"), "{lost}");
+        assert_eq!(note(98_366, Matching::Phases), None);
     }
 
     #[test]
