@@ -6,8 +6,6 @@
 //! instruction. It needs neither the begin of the function nor a symbol. Values are expressed by
 //! the registers at its begin, as call frame information does.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
@@ -45,24 +43,16 @@ const RSP: usize = 7;
 /// Registers that a called function need not preserve: rax, rdx, rcx, rsi, rdi, r8 to r11.
 const CALL_CLOBBERED: [usize; 9] = [0, 1, 2, 4, 5, 8, 9, 10, 11];
 
-/// Whether the decoder has its tables.
-static IS_PREPARED: AtomicBool = AtomicBool::new(false);
-
 /// Makes the decoder's tables. That allocates, so the signal handler must not do it, and takes half
-/// a millisecond, which a program's start need not wait for.
+/// a millisecond. On another thread it would come too late for the first samples.
 pub fn prepare() {
     let mut nop = Decoder::with_ip(64, &[0x90], 0, DecoderOptions::NONE);
     core::hint::black_box(nop.decode());
-    IS_PREPARED.store(true, Ordering::Release);
 }
 
 /// Returns the rule to step out of the code at `offset` in `text`, by what the code does until it
-/// returns; `None` if no way to a return is found, if it cannot be expressed, or before
-/// [`prepare`].
+/// returns; `None` if no way to a return is found or it cannot be expressed.
 pub fn rule_by_code(text: &[u8], offset: usize) -> Option<FrameRule> {
-    if !IS_PREPARED.load(Ordering::Acquire) {
-        return None;
-    }
     let mut branches = Branches::default();
     let mut way = Way::beginning(offset);
     let mut decoder = Decoder::with_ip(64, text, 0, DecoderOptions::NONE);
@@ -374,7 +364,6 @@ mod tests {
 
     /// Returns the rules at the `nop`s of the code between two of the functions above.
     fn rules(begin: unsafe extern "C" fn(), end: unsafe extern "C" fn()) -> Vec<Option<FrameRule>> {
-        prepare();
         let (begin, end) = (begin as *const () as usize, end as *const () as usize);
         let all = code_rules_end as *const () as usize;
         // SAFETY: the functions lie one after the other.

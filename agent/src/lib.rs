@@ -19,7 +19,7 @@
 mod addresses;
 mod cfi;
 pub mod channels;
-pub mod code_rules;
+mod code_rules;
 pub mod counters;
 pub mod loader;
 pub mod marks;

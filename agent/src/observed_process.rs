@@ -12,6 +12,7 @@ use plimsoll_calls::MAX_POLL_GAP_NS;
 use plimsoll_sys::lock::Lock;
 
 use crate::addresses::{Addresses, Published as PublishedAddresses};
+use crate::code_rules;
 use crate::counters::Event;
 use crate::marks::marks_disabled::MarksDisabled;
 use crate::marks::{Markable, Marks, mark_stubs};
@@ -222,6 +223,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     header.begin_stamp.store(stamp(anchor.ticks), Ordering::Relaxed);
     header.addresses.store(1, Ordering::Relaxed);
     modules::find_asking_functions();
+    code_rules::prepare();
     if config.marks == Marks::Off {
         observed.disable_marks(MarksDisabled::Setting);
     } else {

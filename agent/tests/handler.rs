@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use plimsoll_agent::code_rules;
 use plimsoll_agent::marks::Marks;
 use plimsoll_agent::observed_process::{self, Config};
 use plimsoll_wire::record::{Decoder, Record};
@@ -144,7 +143,6 @@ fn outside_kernel(turns: u64) -> u64 {
 fn samples_carry_the_stack_and_the_handler_never_allocates() {
     const PERIOD_NS: u64 = 1_000_000;
     let config = Config::new(PERIOD_NS, Marks::On);
-    code_rules::prepare();
     let observed = observed_process::start(&config).expect("observed");
     let begin = Instant::now();
     burn(20); // first signals, first rules in the caches

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_agent::{code_rules, observed_process};
+use plimsoll_agent::observed_process;
 use plimsoll_wire::doorbell::Doorbell;
 
 use crate::own_threads::current_id;
@@ -228,11 +228,10 @@ fn is_running(pid: u32) -> bool {
     !matches!(state, Some(b'Z' | b'X') | None)
 }
 
-/// Body of Plimsoll's own thread: prepares what the program's start need not wait for, follows the
-/// loader, and writes the report of an end without MPI_Finalize.
+/// Body of Plimsoll's own thread: follows the loader, and writes the report of an end without
+/// MPI_Finalize.
 pub fn helper_thread() {
     WRITER.store(current_id(), Ordering::Relaxed);
-    code_rules::prepare();
     loading::follow(|| is_requested() || is_done() || is_dismissed());
     if is_dismissed() && !is_requested() {
         return;
