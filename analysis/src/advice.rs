@@ -236,13 +236,13 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     if locks_window(name(totals, facts.finding.symptom)) {
         let waiters = ranks(facts.waiting, "waits", "wait");
         return match facts.finding.causes.first() {
-            Some(cause) => format!(
+            Some(cause) if facts.finding.under_window_lock => format!(
                 "In {calls}, {waiters} for the window's lock, which another rank holds while it \
                  executes {}. Move this work out of the part between MPI_Win_lock and \
                  MPI_Win_unlock, share the lock (MPI_LOCK_SHARED), or divide the window.",
                 name(totals, cause.node),
             ),
-            None => format!("In {calls}, {waiters}: {LOCKED_WINDOW}"),
+            _ => format!("In {calls}, {waiters}: {LOCKED_WINDOW}"),
         };
     }
     let wait = format!("In {}, {} for", calls, ranks(facts.waiting, "waits", "wait"));

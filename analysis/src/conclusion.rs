@@ -213,6 +213,7 @@ impl Conclusion {
             };
             if !causes.is_empty() {
                 finding.causes = causes;
+                finding.under_window_lock = stage_ns.is_none();
             }
         }
     }

@@ -39,6 +39,8 @@ pub struct Finding {
     pub evened_out: bool,
     /// Whether the slow rank changes from instance to instance.
     pub by_turns: bool,
+    /// Whether the causes are what ranks do while they hold the lock of a window.
+    pub under_window_lock: bool,
     /// Index, within the phase, of the process group that the loss concerns; `None` for all ranks.
     pub group: Option<u32>,
     /// Slow ranks that are known without a query.
@@ -82,6 +84,7 @@ impl Finding {
             place: None,
             evened_out: false,
             by_turns: false,
+            under_window_lock: false,
             group: None,
             slow_ranks: RankSet::default(),
             slow: Vec::new(),
