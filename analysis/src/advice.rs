@@ -233,8 +233,8 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let calls: Vec<NodeId> =
         facts.finding.shown_in().filter(|call| Some(*call) != ending).collect();
     let calls = call_names(totals, &calls);
+    let waiters = ranks(facts.waiting, "waits", "wait");
     if locks_window(name(totals, facts.finding.symptom)) {
-        let waiters = ranks(facts.waiting, "waits", "wait");
         return match facts.finding.causes.first() {
             Some(cause) if facts.finding.under_window_lock => format!(
                 "In {calls}, {waiters} for the window's lock, which another rank holds while it \
@@ -245,14 +245,13 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
             _ => format!("In {calls}, {waiters}: {LOCKED_WINDOW}"),
         };
     }
-    let wait = format!("In {}, {} for", calls, ranks(facts.waiting, "waits", "wait"));
+    let wait = format!("In {calls}, {waiters} for");
     if facts.transfer >= MIN_PATTERN_FRACTION {
         return format!(
-            "In {calls}, {} although no partner is late: {} of that time passes after both ends of \
+            "In {calls}, {waiters} although no partner is late: {} of that time passes after both ends of \
              a message have begun. Either the transfer takes as long, or a rank is not on its core \
              meanwhile. Send less often and more at a time; check the binding of ranks to cores \
              and what else runs there.",
-            ranks(facts.waiting, "waits", "wait"),
             percent(facts.transfer),
         );
     }
@@ -261,8 +260,7 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         (it.work.imbalance(all_ranks) / NS_PER_S, it.work.mean(all_ranks) / NS_PER_S)
     });
     let is_even = excess_s < MIN_UNEVEN_WORK_FRACTION * facts.finding.own_s().min(mean_s);
-    let is_alone =
-        phase.is_some_and(|it| is_one_at_a_time(it, facts.finding, totals.job.ranks.len()));
+    let is_alone = phase.is_some_and(|it| is_one_at_a_time(it, facts.finding, all_ranks));
     let in_turn = match (is_even, is_alone) {
         (true, true) => {
             " In total all ranks work equally long, but one after the other: only one rank at a \

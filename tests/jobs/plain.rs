@@ -80,34 +80,32 @@ fn threads_that_find_no_room_count_too() {
     assert!(job.report_contains("threads not sampled"), "{text}");
 }
 
-#[test]
-fn stacks_are_whole_above_drap_frames() {
-    let job = watched("drap", "burn 50 10").run_until(|job| {
-        let below = job.summary().of_function("work_below");
-        assert_within("time below", below.mean_s, job.truth().number("elapsed_s"), 0.10);
+/// Asserts that each path to the function that works, the last of `path`, is whole.
+#[track_caller]
+fn assert_whole(subject: &str, arguments: &str, path: &[&str]) {
+    let works = path[path.len() - 1];
+    let job = watched(subject, arguments).run_until(|job| {
+        let found = job.summary().of_function(works);
+        assert_within(works, found.mean_s, job.truth().number("elapsed_s"), 0.10);
     });
     let summary = job.summary();
-    for node in summary.of_function("work_below").nodes {
-        let mut path = summary.path_to(node);
-        path.dedup();
-        assert_eq!(path, ["main", "drap_1", "drap_2", "drap_3", "drap_4", "work_below"]);
+    for node in summary.of_function(works).nodes {
+        let mut found = summary.path_to(node);
+        found.dedup();
+        assert_eq!(found, path);
     }
     assert_eq!(summary.number("/collection/truncated"), 0.0);
 }
 
 #[test]
+fn stacks_are_whole_above_drap_frames() {
+    let path = ["main", "drap_1", "drap_2", "drap_3", "drap_4", "work_below"];
+    assert_whole("drap", "burn 50 10", &path);
+}
+
+#[test]
 fn stacks_are_whole_above_kernels_without_an_unwind_table() {
-    let job = watched("kernel_frames", "burn 10 50").run_until(|job| {
-        let below = job.summary().of_function("work_in_kernel");
-        assert_within("time in the kernel", below.mean_s, job.truth().number("elapsed_s"), 0.10);
-    });
-    let summary = job.summary();
-    for node in summary.of_function("work_in_kernel").nodes {
-        let mut path = summary.path_to(node);
-        path.dedup();
-        assert_eq!(path, ["main", "call_kernel", "work_in_kernel"]);
-    }
-    assert_eq!(summary.number("/collection/truncated"), 0.0);
+    assert_whole("kernel_frames", "burn 10 50", &["main", "call_kernel", "work_in_kernel"]);
 }
 
 #[test]
