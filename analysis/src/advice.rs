@@ -248,10 +248,10 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
     let wait = format!("In {calls}, {waiters} for");
     if facts.transfer >= MIN_PATTERN_FRACTION {
         return format!(
-            "In {calls}, {waiters} although no partner is late: {} of that time passes after both ends of \
-             a message have begun. Either the transfer takes as long, or a rank is not on its core \
-             meanwhile. Send less often and more at a time; check the binding of ranks to cores \
-             and what else runs there.",
+            "In {calls}, {waiters} although no partner is late: {} of that time passes after both \
+             ends of a message have begun. Either the transfer takes as long, or a rank is not on \
+             its core meanwhile. Send less often and more at a time; check the binding of ranks to \
+             cores and what else runs there.",
             percent(facts.transfer),
         );
     }
