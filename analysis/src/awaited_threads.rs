@@ -4,21 +4,25 @@ use plimsoll_calls::{self as calls, CallClass, CallId};
 use plimsoll_collector::profile::NodeId;
 
 use crate::canonical::Threads;
-use crate::frame_classes::is_part;
 use crate::metrics::NS_PER_S;
 use crate::phrase::{TIED, percent, seconds};
-use crate::team_places::TeamPlaces;
+use crate::team_places::{TeamPlaces, is_function};
 use crate::thresholds::{MAX_AWAITED_FRACTION, MIN_INNER_FRACTION};
 use crate::totals::Totals;
 
 /// Minimum fraction of the run that is waited for other threads to be noted.
 const MIN_NOTED_FRACTION: f64 = 0.1;
 
-/// Returns the function in which other threads spend most of their time while the communicating
-/// thread waits for them. `None` if less than half of the time of `cause` is such a wait, or if
-/// threads that the function around `cause` created, itself or in its callees, do not live for half
-/// of that time. If a rank is slow in `cause` mostly because it waits for the team of a parallel
-/// region, returns the function in which the other threads of that rank work longer.
+/// Returns the function of other threads that the communicating thread waits for in `cause`:
+///
+/// - If a rank is slow in `cause` mostly because it waits for the team of a parallel region, the
+///   function in which the other threads of that rank work longer.
+/// - The function in which the threads that the function around `cause` created, itself or in its
+///   callees, spend most of their time, if they live for half of the wait.
+/// - The function in which threads that were created elsewhere, such as those of a pool, work longer
+///   on the slowest rank, if that explains half of the imbalance of `cause`.
+///
+/// `None` if there is none, or if less than half of the time of `cause` is a wait for threads.
 pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
     if let Some(outlined) = awaited_region(totals, cause) {
         return TeamPlaces::new(totals).uneven_over_ranks(outlined);
@@ -29,27 +33,60 @@ pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {
         return None;
     }
     let contexts = &totals.tree.contexts;
-    let is_whole = |node: &NodeId| {
+    let is_creator = |node: &NodeId| {
         let frame = contexts.frame_of(*node);
-        !is_part(frame) && frame.call.is_none()
+        is_function(frame) && !frame.is_of_language()
     };
+    // Threads that a function creates, itself or in its callees, begin below it.
+    let mut created = contexts
+        .outwards(cause)
+        .filter(is_creator)
+        .map(|creator| in_threads(totals, Threads::Other, creator));
+    let around = created.next().flatten();
+    let longest = around.filter(|created| 2 * sum_ns(*created) >= awaited_ns);
+    longest.and_then(|created| longest_function(totals, created)).or_else(|| {
+        let elsewhere = created.flatten().next()?;
+        let uneven_ns = totals.nodes[cause as usize].inclusive.imbalance(totals.job.ranks.len());
+        let function = TeamPlaces::new(totals).uneven_function(elsewhere, uneven_ns / 2.0)?;
+        // The communicating thread executes the functions that create threads.
+        in_threads(totals, Threads::Main, function).is_none().then_some(function)
+    })
+}
+
+/// Returns the function of other threads that is the cause where `cause` is only a wait for them
+/// ([`working_function`]); `None` if the function around the wait says more.
+pub fn cause_in_threads(totals: &Totals, cause: NodeId) -> Option<NodeId> {
+    let frame = totals.tree.contexts.frame_of(cause);
+    let is_region = frame.call.and_then(calls::class) == Some(CallClass::Region);
+    let is_wait = || {
+        let awaited_ns = awaited_ns(totals, Some(cause), &[CallClass::WaitPartner]);
+        let whole_ns = totals.nodes[cause as usize].inclusive.sum;
+        awaited_ns as f64 >= MIN_INNER_FRACTION * whole_ns as f64
+    };
+    (is_region || is_wait()).then(|| working_function(totals, cause)).flatten()
+}
+
+/// Returns the context of some threads with the functions and loops of `node`.
+fn in_threads(totals: &Totals, threads: Threads, node: NodeId) -> Option<NodeId> {
+    let path = frames(totals, node);
+    let is_it =
+        |id: &NodeId| totals.tree.threads[*id as usize] == threads && frames(totals, *id) == path;
+    (0..totals.tree.contexts.nodes.len() as NodeId).find(is_it)
+}
+
+/// Returns the innermost function below `outer` with most of its time.
+fn longest_function(totals: &Totals, outer: NodeId) -> Option<NodeId> {
+    let contexts = &totals.tree.contexts;
+    let sum_ns = |node: NodeId| totals.nodes[node as usize].inclusive.sum;
     let ids = || 0..contexts.nodes.len() as NodeId;
-    let is_creator = |node: &NodeId| is_whole(node) && !contexts.frame_of(*node).is_of_language();
-    let creator = contexts.outwards(cause).find(is_creator)?;
-    let path = frames(totals, creator);
-    let created = ids().find(|node| {
-        totals.tree.threads[*node as usize] == Threads::Other && frames(totals, *node) == path
-    })?;
-    if 2 * sum_ns(created) < awaited_ns {
-        return None;
-    }
     let longest_callee = |node: &NodeId| {
         let callees = ids().filter(|id| contexts.nodes[*id as usize].parent == Some(*node));
         let longest = callees.max_by_key(|id| sum_ns(*id))?;
         let is_most = sum_ns(longest) as f64 >= MIN_INNER_FRACTION * sum_ns(*node) as f64;
         is_most.then_some(longest)
     };
-    std::iter::successors(longest_callee(&created), longest_callee).filter(is_whole).last()
+    let inner = std::iter::successors(longest_callee(&outer), longest_callee);
+    inner.filter(|node| is_function(contexts.frame_of(*node))).last()
 }
 
 /// Returns the outlined function of the parallel region that makes up most of the imbalance of

@@ -10,7 +10,7 @@ use plimsoll_calls::{self as calls, CallClass};
 use plimsoll_collector::profile::{ContextTree, Frame, NodeId};
 
 use crate::canonical::Threads;
-use crate::frame_classes::is_part;
+use crate::frame_classes::{is_part, is_system};
 use crate::owners::Owners;
 use crate::team_times::at_or_below;
 use crate::thresholds::MIN_INNER_FRACTION;
@@ -155,15 +155,32 @@ impl<'t> TeamPlaces<'t> {
     /// Returns the innermost function at or below a region's outlined function that holds most of
     /// what the slowest rank's other threads work there beyond the mean of all ranks; `None` if no
     /// other thread executes the region.
-    pub fn uneven_over_ranks(&self, function: NodeId) -> Option<NodeId> {
+    pub fn uneven_over_ranks(&self, outlined: NodeId) -> Option<NodeId> {
+        let is_function = |node: &NodeId| is_function(self.totals.tree.contexts.frame_of(*node));
+        let outermost = self.in_others(outlined)?;
+        self.uneven_inwards(outermost, &self.excess_ns()).filter(is_function).last()
+    }
+
+    /// Returns the innermost function of the program below a context of other threads that holds
+    /// most of what the slowest rank's threads work there beyond the mean of all ranks; `None` if
+    /// that is less than `least_ns` nanoseconds.
+    pub fn uneven_function(&self, outermost: NodeId, least_ns: f64) -> Option<NodeId> {
         let contexts = &self.totals.tree.contexts;
-        let is_function = |node: &NodeId| {
+        let is_of_program = |node: &NodeId| {
             let frame = contexts.frame_of(*node);
-            frame.call.is_none() && !is_part(frame)
+            is_function(frame) && !frame.is_of_language() && !is_system(frame)
         };
         let excess_ns = self.excess_ns();
+        let inwards = self.uneven_inwards(outermost, &excess_ns).skip(1);
+        let innermost = inwards.filter(is_of_program).last()?;
+        (excess_ns[innermost as usize] >= least_ns).then_some(innermost)
+    }
+
+    /// Returns a context and those inwards of it that each hold most of the excess around them.
+    fn uneven_inwards(&self, outermost: NodeId, excess_ns: &[f64]) -> impl Iterator<Item = NodeId> {
+        let contexts = &self.totals.tree.contexts;
         let excess_ns = |node: NodeId| excess_ns[node as usize];
-        let largest = |outer: &NodeId| {
+        let largest = move |outer: &NodeId| {
             let callees = self.callees.get(&Some(*outer)).into_iter().flatten().copied();
             let callees = callees.filter(|callee| contexts.frame_of(*callee).call.is_none());
             let largest =
@@ -171,8 +188,7 @@ impl<'t> TeamPlaces<'t> {
             let is_most = |ns: f64| ns > 0.0 && ns >= MIN_INNER_FRACTION * excess_ns(*outer);
             largest.filter(|callee| is_most(excess_ns(*callee)))
         };
-        let outlined = self.in_others(function)?;
-        std::iter::successors(Some(outlined), largest).filter(is_function).last()
+        std::iter::successors(Some(outermost), largest)
     }
 
     /// Returns the work in each context and its callees of the slowest rank beyond the mean of all
@@ -210,6 +226,11 @@ impl<'t> TeamPlaces<'t> {
         }
         waits.into_iter().max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0).map(|(name, _)| name)
     }
+}
+
+/// Returns whether a frame is a function that is no call that Plimsoll measures.
+pub fn is_function(frame: &Frame) -> bool {
+    frame.call.is_none() && !is_part(frame)
 }
 
 /// Returns the sum of each context's value and those of its callees.

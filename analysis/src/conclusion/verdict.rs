@@ -6,6 +6,7 @@ use plimsoll_collector::profile::NodeId;
 
 use super::{Conclusion, phase_id};
 use crate::advice::{AdviceInput, advice};
+use crate::awaited_threads::cause_in_threads;
 use crate::chains::Chain;
 use crate::communication::transfer_part;
 use crate::finding::{Finding, Holder, cause_time};
@@ -42,7 +43,7 @@ pub(super) fn loss(
         let share = cause.ns / NS_PER_S / finding.seconds;
         if finding.evened_out { share } else { share.min(1.0) }
     };
-    let cause = |cause: &Cause| {
+    let cause = |(cause, shown): (&Cause, NodeId)| {
         let in_run = totals.nodes[cause.node as usize].inclusive;
         let all = totals.job.ranks.len();
         let times = match finding.kind {
@@ -68,8 +69,8 @@ pub(super) fn loss(
             }
         };
         summary::Cause {
-            path: shown_path(totals, shown_at(cause.node)),
-            node: place(cause.node),
+            path: shown_path(totals, shown_at(shown)),
+            node: place(shown),
             group: None,
             seconds: cause.ns / NS_PER_S,
             share: share(cause),
@@ -83,7 +84,8 @@ pub(super) fn loss(
         node: place(holder.call),
         share: holder.share,
     };
-    let causes: Vec<summary::Cause> = finding.causes.iter().map(cause).collect();
+    let causes: Vec<summary::Cause> =
+        finding.causes.iter().zip(shown_causes(totals, finding)).map(cause).collect();
     let cause_s = causes.first().map_or((0.0, 0.0), |cause| (cause.mean_s, cause.max_s));
     let transfer = chain.lateness.map_or(0.0, |lateness| lateness.transfer);
     let context_class = conclusion.context_classes[finding.symptom as usize];
@@ -132,6 +134,16 @@ pub(super) fn loss(
         pattern: chain.pattern,
         lateness: chain.lateness,
     }
+}
+
+/// Returns the contexts that are shown as the causes of a loss. Where a cause is only a wait for
+/// other threads of the rank, this is their work, unless several causes are waits for it.
+fn shown_causes(totals: &Totals, finding: &Finding) -> Vec<NodeId> {
+    let causes = finding.causes.iter().map(|cause| cause.node);
+    let work: Vec<Option<NodeId>> =
+        causes.clone().map(|cause| cause_in_threads(totals, cause)).collect();
+    let is_of_one = |it: &NodeId| work.iter().flatten().filter(|other| *other == it).count() == 1;
+    causes.zip(&work).map(|(cause, work)| work.filter(is_of_one).unwrap_or(cause)).collect()
 }
 
 /// Returns the phase and the ranks over which a cause's time is compared.

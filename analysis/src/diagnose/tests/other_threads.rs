@@ -126,7 +126,7 @@ fn a_future_waits_for_the_function_of_its_thread() {
     subject.others = vec![doing(start, 600 * MS)];
     let summary = verdict(&subject);
     let loss = only_loss(&summary);
-    assert_eq!(loss.causes[0].path.last().unwrap().function, "pthread_join", "{loss:#?}");
+    assert_eq!(loss.causes[0].path.last().unwrap().function, "Region::flux", "{loss:#?}");
     let words = "pthread_join (which waits for threads in Region::flux) takes 0.900 s";
     assert!(loss.advice.contains(words), "{}", loss.advice);
 }
@@ -146,6 +146,37 @@ fn threads_that_a_slow_rank_waits_for_are_told() {
     let summary = in_created_threads("main/set_up/sweep_block");
     let advice = &only_loss(&summary).advice;
     assert!(advice.contains("(mostly in pthread_join)"), "{advice}");
+}
+
+/// Ranks work in two threads of a pool, which lives as long as they do. The threads of rank 3 work
+/// for 1800 ms, those of other ranks for `others_ms`.
+fn in_pool(others_ms: u64) -> Summary {
+    let mut subject = ten_steps(4, |rank| {
+        let ms = if rank == 3 { 90 } else { 50 };
+        vec![doing("main/step/wait_all/pthread_cond_wait", ms * MS)]
+    });
+    (subject.threads, subject.concurrent_threads) = (3, Some(2));
+    subject.others = vec![
+        doing("main/create/worker/assemble", 1800 * MS),
+        doing("main/create/worker/pthread_cond_wait", 100 * MS),
+    ];
+    let mut inputs = subject.inputs();
+    for input in &mut inputs[..3] {
+        input.profile.other_threads[0].1.exclusive_ns = others_ms * MS;
+    }
+    diagnose_alone(inputs, &job()).unwrap()
+}
+
+#[test]
+fn work_of_a_pool_is_the_cause_where_it_is_uneven() {
+    for (others_ms, cause) in [(1000, "assemble"), (1700, "wait_all")] {
+        let summary = in_pool(others_ms);
+        let loss = only_loss(&summary);
+        assert_eq!(loss.kind, LossKind::LoadImbalance);
+        assert_eq!(loss.causes[0].path.last().unwrap().function, cause, "{loss:#?}");
+        let words = "wait_all (which waits for threads in assemble) takes 0.900 s";
+        assert_eq!(loss.advice.contains(words), cause == "assemble", "{}", loss.advice);
+    }
 }
 
 #[test]
