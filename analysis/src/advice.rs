@@ -13,6 +13,7 @@ use crate::frame_classes::{is_part, is_system, is_unnamed};
 use crate::job_totals::Host;
 use crate::losses::is_one_at_a_time;
 use crate::metrics::NS_PER_S;
+use crate::order_in_time::may_wait_for_lock;
 use crate::owners::function_around;
 use crate::partner_work::names_partner;
 use crate::phrase::TIED;
@@ -132,8 +133,11 @@ fn frequent_calls(totals: &Totals, facts: &AdviceInput<'_>) -> String {
              (MPI_Wait, MPI_Waitany, MPI_Probe), or look less often and work in between."
         );
     }
-    if locks_window(symptom) {
+    if may_wait_for_lock(&totals.tree.contexts, facts.finding.symptom) {
         return format!("{often}: {LOCKED_WINDOW}");
+    }
+    if is_one_of(symptom, &COMPLETE_ACCESSES) {
+        return format!("{often}: {COMPLETED_ACCESSES}");
     }
     if is_one_of(symptom, &CREATE_COMMUNICATORS) {
         return format!(
@@ -210,16 +214,18 @@ fn is_one_of(call: &str, calls: &[&str]) -> bool {
     calls.iter().any(|it| call.trim_start_matches('P').starts_with(it))
 }
 
-/// Returns whether a call may wait for the lock of a window (passive target communication).
-/// Libraries may acquire the lock as late as in the call that needs or releases it.
-fn locks_window(call: &str) -> bool {
-    is_one_of(call, &["MPI_Win_lock", "MPI_Win_unlock", "MPI_Win_flush"])
-}
-
-/// Explanation and advice for calls that [`locks_window`] is true for.
+/// Explanation and advice for calls in which ranks wait for the lock of a window.
 const LOCKED_WINDOW: &str = "a rank waits there while another one holds the window's lock, and \
     for its own accesses. Hold the lock for less, share it (MPI_LOCK_SHARED), update by single \
     operations (MPI_Accumulate, MPI_Fetch_and_op), or divide the window.";
+
+/// Calls that complete accesses to a window that all ranks share.
+const COMPLETE_ACCESSES: [&str; 2] = ["MPI_Win_flush", "MPI_Win_unlock_all"];
+
+/// Explanation and advice for [`COMPLETE_ACCESSES`].
+const COMPLETED_ACCESSES: &str = "a rank waits there until its accesses to a window are complete, \
+    for which their target may have to call MPI. Complete several accesses by one call, work \
+    between the access and this call, or let a thread of MPI make progress on the targets.";
 
 /// Minimum excess of the slowest rank's work in a phase over the mean, as a fraction of the wait
 /// for partners or, if that is less, of the mean work, at which more even work might shorten the
@@ -234,7 +240,8 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
         facts.finding.shown_in().filter(|call| Some(*call) != ending).collect();
     let calls = call_names(totals, &calls);
     let waiters = ranks(facts.waiting, "waits", "wait");
-    if locks_window(name(totals, facts.finding.symptom)) {
+    let symptom = facts.finding.symptom;
+    if may_wait_for_lock(&totals.tree.contexts, symptom) {
         return match facts.finding.causes.first() {
             Some(cause) if facts.finding.under_window_lock => format!(
                 "In {calls}, {waiters} for the window's lock, which another rank holds while it \
@@ -244,6 +251,10 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
             ),
             _ => format!("In {calls}, {waiters}: {LOCKED_WINDOW}"),
         };
+    }
+    let completes_accesses = is_one_of(name(totals, symptom), &COMPLETE_ACCESSES);
+    if completes_accesses && facts.finding.causes.is_empty() {
+        return format!("In {calls}, {waiters}: {COMPLETED_ACCESSES}");
     }
     let wait = format!("In {calls}, {waiters} for");
     if facts.transfer >= MIN_PATTERN_FRACTION {
@@ -297,9 +308,18 @@ fn late_partner(totals: &Totals, facts: &AdviceInput<'_>) -> String {
             1 => (plural(facts.slow.len(), "is still", "are still"), ""),
             _ => ("may be", " Each of the causes may be the one, as no message shows which."),
         };
+        let remedy = match completes_accesses {
+            true => {
+                "An access may not be complete before its target calls MPI: call it within this \
+                 work, such as MPI_Iprobe, or let a thread of MPI make progress there."
+            }
+            false => {
+                "Distribute this work, do it after the call, or begin the call as a nonblocking \
+                 one and work meanwhile."
+            }
+        };
         return format!(
-            "{wait} {}, which {verb} in {work} ({:.3} s).{doubt} Distribute this work, do it after \
-             the call, or begin the call as a nonblocking one and work meanwhile.",
+            "{wait} {}, which {verb} in {work} ({:.3} s).{doubt} {remedy}",
             named(facts.slow),
             facts.cause_s.1,
         );

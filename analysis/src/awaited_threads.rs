@@ -19,8 +19,8 @@ const MIN_NOTED_FRACTION: f64 = 0.1;
 ///   function in which the other threads of that rank work longer.
 /// - The function in which the threads that the function around `cause` created, itself or in its
 ///   callees, spend most of their time, if they live for half of the wait.
-/// - The function in which threads that were created elsewhere, such as those of a pool, work longer
-///   on the slowest rank, if that explains half of the imbalance of `cause`.
+/// - The function in which threads that were created elsewhere, such as those of a pool, work
+///   longer on the slowest rank, if that explains half of the imbalance of `cause`.
 ///
 /// `None` if there is none, or if less than half of the time of `cause` is a wait for threads.
 pub fn working_function(totals: &Totals, cause: NodeId) -> Option<NodeId> {

@@ -24,9 +24,14 @@ use crate::totals::PhaseTotals;
 
 const LOCK: CallId = id_of("MPI_Win_lock");
 const UNLOCK: CallId = id_of("MPI_Win_unlock");
-/// Calls that may wait for the lock of a window: MPI may acquire it as late as in the call that
-/// needs or releases it.
-const WAIT_FOR_LOCK: [CallId; 3] = [LOCK, UNLOCK, id_of("MPI_Win_flush")];
+/// Returns whether ranks may wait for the lock of a window in a call: it may acquire the lock, needs
+/// or releases it, as MPI may acquire it as late as that, and the run has a call that acquires the
+/// lock for one rank alone. MPI_Win_lock_all shares it.
+pub fn may_wait_for_lock(contexts: &ContextTree, call: NodeId) -> bool {
+    let name = contexts.frame_of(call).function.trim_start_matches('P');
+    ["MPI_Win_lock", "MPI_Win_unlock", "MPI_Win_flush"].iter().any(|it| name.starts_with(it))
+        && contexts.frames.iter().any(|frame| call_id(frame) == LOCK)
+}
 
 /// Returns the work of a stage of `stage_ns` nanoseconds after the receives in which a loss shows,
 /// largest first.
@@ -61,7 +66,7 @@ pub fn under_window_locks(
     (phase, ranks): (&PhaseTotals, u32),
 ) -> Vec<Cause> {
     let call_of = |call: NodeId| call_id(contexts.frame_of(call));
-    if !WAIT_FOR_LOCK.contains(&call_of(finding.symptom)) {
+    if !may_wait_for_lock(contexts, finding.symptom) {
         return Vec::new();
     }
     let bound = |call: NodeId| match call_of(call) {

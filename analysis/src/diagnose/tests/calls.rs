@@ -240,6 +240,20 @@ fn ranks_that_wait_for_the_lock_of_a_window_hold_it_too_long() {
     }
 }
 
+#[test]
+fn ranks_that_share_a_window_wait_for_their_accesses() {
+    for (calls, kind) in [(90, LossKind::FrequentCommunication), (1, LossKind::WaitForPartner)] {
+        let summary = verdict(&beside_work(|_| {
+            let lock = calling("main/MPI_Win_lock_all", 1, 1, 0);
+            vec![lock, calling("main/update_table/MPI_Win_flush", 80 * MS, calls, 0)]
+        }));
+        let loss = only_loss(&summary);
+        assert_eq!(loss.kind, kind);
+        assert!(!loss.advice.contains("lock"), "{}", loss.advice);
+        assert!(loss.advice.contains("until its accesses to a window are complete"), "{loss:?}");
+    }
+}
+
 /// One function does all of a time step, so that only the order of its parts tells what a rank does
 /// while it holds the lock, and the calls that release a lock are mostly too short to be seen.
 #[test]

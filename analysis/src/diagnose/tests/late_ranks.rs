@@ -34,7 +34,12 @@ fn late_root(call: &'static str) -> Summary {
 
 #[test]
 fn the_work_that_keeps_a_root_from_its_broadcast_is_the_cause() {
-    for call in ["main/MPI_Bcast", "main/step/MPI_Bcast", "main/step/MPI_Win_fence"] {
+    for (call, remedy) in [
+        ("main/MPI_Bcast", "begin the call as a nonblocking one"),
+        ("main/step/MPI_Bcast", "begin the call as a nonblocking one"),
+        ("main/step/MPI_Win_fence", "begin the call as a nonblocking one"),
+        ("main/step/MPI_Win_flush", "before its target calls MPI"),
+    ] {
         let summary = late_root(call);
         let loss = of_partners(&summary);
         assert_eq!(path(&loss.symptom.path), call);
@@ -44,6 +49,7 @@ fn the_work_that_keeps_a_root_from_its_broadcast_is_the_cause() {
         let advice = loss.advice.replace(TIED, " ");
         let sentence = "ranks 1-3 wait for rank 0, which is still in make_input (0.400 s)";
         assert!(advice.contains(sentence) && !advice.contains("equally long"), "{advice}");
+        assert!(advice.contains(remedy), "{advice}");
         let caused_by = "make_input on rank 0, while others wait (75 % of the loss)";
         assert!(text(&summary).contains(caused_by), "{}", text(&summary));
     }
