@@ -24,9 +24,9 @@ use crate::totals::PhaseTotals;
 
 const LOCK: CallId = id_of("MPI_Win_lock");
 const UNLOCK: CallId = id_of("MPI_Win_unlock");
-/// Returns whether ranks may wait for the lock of a window in a call: it may acquire the lock, needs
-/// or releases it, as MPI may acquire it as late as that, and the run has a call that acquires the
-/// lock for one rank alone. MPI_Win_lock_all shares it.
+/// Returns whether ranks may wait for the lock of a window in a call: it acquires the lock, needs
+/// or releases it, as MPI may acquire it as late as that, and the run has a call that acquires a
+/// lock that ranks need not share, as they do that of MPI_Win_lock_all.
 pub fn may_wait_for_lock(contexts: &ContextTree, call: NodeId) -> bool {
     let name = contexts.frame_of(call).function.trim_start_matches('P');
     ["MPI_Win_lock", "MPI_Win_unlock", "MPI_Win_flush"].iter().any(|it| name.starts_with(it))
