@@ -340,7 +340,8 @@ impl Published<'_> {
         self.table.get(id as usize).map_or(0, |entry| entry.module.load(Ordering::Relaxed))
     }
 
-    fn announce(&self, value: u64, module: u32, flags: u32) -> Result<u32, Refused> {
+    /// Announces a new address and returns its id.
+    pub fn announce(&self, value: u64, module: u32, flags: u32) -> Result<u32, Refused> {
         let id = self
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {

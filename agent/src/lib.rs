@@ -31,6 +31,7 @@ mod plausible;
 pub mod regions;
 mod room;
 pub mod sampler;
+mod scripts;
 mod stack_memory;
 pub mod started_requests;
 mod stream;

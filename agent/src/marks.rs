@@ -171,7 +171,8 @@ pub fn mark_target(state: &State) -> MarkTarget {
 /// The unwinder has just read the mark at its place, so that the same stack is still mapped outside
 /// it.
 unsafe fn outer_frames_unchanged(frames: &[Frame], index: usize, bounds: (u64, u64)) -> bool {
-    let outside = frames[..index].iter().rev().filter(|frame| frame.address >= FIRST_CODE_ADDRESS);
+    let is_code = |frame: &&Frame| frame.address >= FIRST_CODE_ADDRESS && !frame.is_of_script();
+    let outside = frames[..index].iter().rev().filter(is_code);
     outside.take(WITNESSES).all(|frame| {
         frame.return_slot >= bounds.0
             && frame.return_slot < bounds.1
@@ -237,7 +238,8 @@ pub fn restore_all() {
             walk.found.clear();
             unwinding.walk(start, walk.found);
         });
-        for frame in state.found.as_slice().iter().filter(|frame| frame.return_slot != 0) {
+        let on_stack = |frame: &&Frame| frame.return_slot != 0 && !frame.is_of_script();
+        for frame in state.found.as_slice().iter().filter(on_stack) {
             let word = frame.return_slot as *mut u64;
             // SAFETY: the return address of a frame that has not returned, from where it was just
             // read.
@@ -318,13 +320,16 @@ fn limited(state: &State, compared: usize, index: u64, passes: u64) -> usize {
     if return_slot(&state.current) != return_slot(&state.marked) {
         return compared;
     }
-    // The frame with the mark has not returned, all frames further in have. If the mark has moved
-    // beyond the outermost markable frame, only the return of that frame is known.
+    // The frame with the mark has not returned, all frames further in have, except for functions of
+    // scripts, which only a comparison tells. If the mark has moved beyond the outermost markable
+    // frame, only the return of that frame is known.
     let outside = match usize::try_from(index).ok().and_then(|index| index.checked_add(1)) {
         Some(outside) => outside,
         None => state.marked.as_slice().iter().position(|frame| frame.stub != 0).unwrap_or(at),
     };
-    compared.min(outside)
+    let beyond = state.marked.as_slice().get(outside..).unwrap_or_default();
+    let of_scripts = beyond.iter().take_while(|frame| frame.is_of_script()).count();
+    compared.min(outside + of_scripts)
 }
 
 /// Stores the position of the mark after a change of the thread's current stack.
@@ -372,6 +377,7 @@ fn may_be_marked(
         && frame.return_slot >= bounds.0
         && frame.return_slot < bounds.1
         && frame.address >= FIRST_CODE_ADDRESS
+        && !frame.is_of_script()
         && (frame.return_slot, frame.address) != unmarkable
         && !observed.is_own(frame.address)
 }

@@ -18,6 +18,7 @@ use crate::marks::marks_disabled::MarksDisabled;
 use crate::marks::{Markable, Marks, mark_stubs};
 use crate::modules;
 use crate::regions::thread_creations::ThreadOrigin;
+use crate::scripts::Interpreter;
 use crate::thread_blocks::{BLOCK_BYTES, FreeBlocks};
 use crate::thread_state::{State, ThreadBlock};
 use crate::timer::tick_ns;
@@ -30,8 +31,9 @@ use plimsoll_sys::posix_clocks::clock_ns;
 use plimsoll_sys::process_stat::ProcessStat;
 use plimsoll_wire::clock_anchor::{Anchor, stamp, ticks_in};
 use plimsoll_wire::segment::{
-    ADDRESS_IS_CONSTRUCT, ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES, MAX_THREADS,
-    Process, REPORT_BEGUN, REPORT_ENDED, ThreadArea,
+    ADDRESS_IS_CONSTRUCT, ADDRESSES_OFFSET, Address, ClockKind, MAGIC, MAX_ADDRESSES,
+    MAX_SCRIPT_FUNCTIONS, MAX_THREADS, Process, REPORT_BEGUN, REPORT_ENDED, SCRIPTS_OFFSET,
+    ScriptFunction, ThreadArea,
 };
 
 mod listing;
@@ -121,6 +123,8 @@ pub struct Observed {
     /// in `own_text` is the agent's.
     is_library: bool,
     verifies_marks: bool,
+    /// Interpreter that is loaded with the program, if any.
+    interpreter: Option<Interpreter>,
     pub(crate) events: Vec<Event>,
     pub(crate) descriptors: Descriptors,
     lock: Lock<listing::Listing>,
@@ -190,6 +194,7 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
         own_text: (0, 0),
         is_library: false,
         verifies_marks: config.marks == Marks::Verify,
+        interpreter: None,
         events: config.events.clone(),
         descriptors,
         lock: Lock::default(),
@@ -205,6 +210,14 @@ pub fn start(config: &Config) -> Result<&'static Observed, StartError> {
     // The Go runtime installs handlers for all signals without the C library, and signals unknown
     // to it are fatal.
     let takes_signals = loaded.first().is_some_and(|program| program.is_go);
+    // SAFETY: the mapping holds the whole table, and is never unmapped.
+    let (functions, used) = unsafe {
+        let start = observed.segment.start();
+        let table = start.add(SCRIPTS_OFFSET).cast::<ScriptFunction>();
+        let functions = core::slice::from_raw_parts(table, MAX_SCRIPT_FUNCTIONS);
+        (functions, &(*start.cast::<Process>()).script_functions)
+    };
+    observed.interpreter = Interpreter::find(functions, used);
     let observed: &'static Observed = observed;
     let header = observed.header();
     header.version.store(plimsoll_wire::record::VERSION, Ordering::Relaxed);
@@ -353,6 +366,11 @@ impl Observed {
         &self.addresses.markable
     }
 
+    /// Returns the interpreter of the process, if there is one.
+    pub(crate) fn interpreter(&self) -> Option<&Interpreter> {
+        self.interpreter.as_ref()
+    }
+
     /// Returns whether `address` lies in the code of this library.
     #[inline]
     pub fn is_own(&self, address: u64) -> bool {
@@ -388,6 +406,7 @@ impl Observed {
             published: self.address_table(),
             cache: &mut state.cache,
             scratch: &mut state.scratch,
+            interpreter: self.interpreter.as_ref(),
         };
         let mut walk = Walk {
             found: &mut state.found,

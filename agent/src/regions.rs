@@ -82,6 +82,8 @@ struct Slot {
     outwards: bool,
     /// Whether `outwards` holds and all return addresses lie on the thread's own stack.
     on_stack: bool,
+    /// Whether the path has functions of scripts.
+    has_scripts: bool,
     /// Whether the path was unwound to the end of the stack.
     whole: bool,
     /// Whether the call polls for progress.

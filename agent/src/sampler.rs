@@ -143,7 +143,8 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     };
     state.current.follow(path, common_prefix);
     state.common = outside;
-    if fitted && !matches!(end, WalkEnd::Truncated(_)) && observed.marks() {
+    let is_whole = !matches!(end, WalkEnd::Truncated(_) | WalkEnd::Scripts);
+    if fitted && is_whole && observed.marks() {
         marks::plant(observed, state);
     } else {
         marks::forget(state);

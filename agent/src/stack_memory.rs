@@ -59,6 +59,45 @@ impl StackMemory {
     }
 }
 
+/// Memory that is read only where it is mapped: the kernel is asked for each page first.
+#[derive(Default)]
+pub struct CheckedMemory {
+    /// Readable pages: the last ones that were asked for.
+    pages: [u64; Self::PAGES],
+    next: usize,
+}
+
+impl CheckedMemory {
+    const PAGES: usize = 8;
+
+    /// Memory without known pages.
+    pub const NOTHING: Self = Self { pages: [0; Self::PAGES], next: 0 };
+
+    /// Returns the word at `address`; an error if it is unreadable or not aligned.
+    pub fn read(&mut self, address: u64) -> Result<u64, ()> {
+        let page = address & !(PAGE - 1);
+        if page == 0 || !address.is_multiple_of(8) {
+            return Err(());
+        }
+        if !self.pages.contains(&page) {
+            if !is_readable(page) {
+                return Err(());
+            }
+            self.pages[self.next % Self::PAGES] = page;
+            self.next += 1;
+        }
+        // SAFETY: the kernel has found the page readable in this walk; the thread that has it in
+        // use is this one.
+        Ok(unsafe { *(address as *const u64) })
+    }
+
+    /// Returns the number of `bytes` bytes at `address`, which lies within one aligned word.
+    pub fn read_part(&mut self, address: u64, bytes: u64) -> Result<u64, ()> {
+        let word = self.read(address & !7)?;
+        Ok(word >> (8 * (address & 7)) & (u64::MAX >> (64 - 8 * bytes)))
+    }
+}
+
 /// Returns whether the eight bytes at `address` are readable. Uses a system call: rt_sigprocmask
 /// with an invalid `how` copies the mask in before it fails, so that EFAULT means unreadable.
 /// Preserves errno.
@@ -94,6 +133,26 @@ mod tests {
         assert_eq!(stack.read(base + PAGE - 4), Err(()), "half of the word lies on the dead page");
         assert_eq!(stack.read(base + PAGE), Err(()));
         assert_eq!(stack.read(base - 2 * RED_ZONE), Err(()), "below the stack pointer");
+    }
+
+    #[test]
+    fn checked_memory_is_read_only_where_mapped() {
+        // SAFETY: a fresh anonymous mapping of a page.
+        let page = unsafe {
+            let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+            let kind = kind | libc::MAP_ANONYMOUS;
+            let page = libc::mmap(core::ptr::null_mut(), PAGE as usize, access, kind, -1, 0);
+            page.cast::<u64>().write(0x0102_0304_0506_0708);
+            page as u64
+        };
+        assert_eq!(CheckedMemory::default().read(page), Ok(0x0102_0304_0506_0708));
+        assert_eq!(CheckedMemory::default().read_part(page + 2, 2), Ok(0x0506));
+        assert_eq!(CheckedMemory::default().read(page + 1), Err(()), "not aligned");
+        assert_eq!(CheckedMemory::default().read(8), Err(()), "the first page of all");
+        assert_eq!(CheckedMemory::default().read(1 << 60), Err(()), "no address of a program");
+        // SAFETY: only this test uses the page.
+        unsafe { libc::munmap(page as *mut libc::c_void, PAGE as usize) };
+        assert_eq!(CheckedMemory::default().read(page), Err(()));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::addresses::{Addresses, Published, Refused};
 use crate::cfi::CfiScratch;
 use crate::marks::{MarkTarget, mark_stubs};
 use crate::modules::Snapshot;
+use crate::scripts::{Interpreter, Runs};
 use crate::stack_memory::StackMemory;
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS};
 use plimsoll_wire::record::MAX_DEPTH;
@@ -29,7 +30,8 @@ pub struct Frame {
     /// The return address, or the program counter of the innermost frame.
     pub address: u64,
     /// Place of the return address on the stack; 0 for the innermost frame. Two frames with the
-    /// same address at the same place in neighbouring samples count as the same call.
+    /// same address at the same place in neighbouring samples count as the same call. Functions of
+    /// scripts have other addresses and places ([`crate::scripts`]).
     pub return_slot: u64,
     /// Id of the address.
     pub id: u32,
@@ -160,6 +162,9 @@ pub enum WalkEnd {
     Abandoned,
     /// At the mark.
     ReachedMark,
+    /// At code that cannot be unwound, such as generated code. Outer native frames are missing, the
+    /// functions of scripts are there.
+    Scripts,
     /// Outer frames are missing.
     Truncated(Truncation),
 }
@@ -176,6 +181,8 @@ pub struct Unwinding<'a> {
     pub cache: &'a mut RuleCache,
     /// The thread's scratch for CFI rows.
     pub scratch: &'a mut CfiScratch,
+    /// Interpreter of the process, if any.
+    pub interpreter: Option<&'a Interpreter>,
 }
 
 impl Unwinding<'_> {
@@ -195,6 +202,19 @@ impl Unwinding<'_> {
         interned.ok().map(|function| function.id)
     }
 
+    /// Pushes the functions of a run of an interpreter; returns false if there is no room for all.
+    #[cold]
+    fn push_run(&self, runs: &mut Runs, frames: &mut Frames) -> bool {
+        let Some(interpreter) = self.interpreter else { return true };
+        let module = self.snapshot.find(interpreter.address()).map_or(0, |module| module.index + 1);
+        let mut fits = true;
+        runs.take(interpreter, &self.published, module, |frame| {
+            fits = frames.push(frame);
+            fits
+        });
+        fits
+    }
+
     /// Returns why an unwind cannot step on from `address`.
     fn lost_at(&self, address: u64) -> Truncation {
         match self.snapshot.find(address) {
@@ -206,6 +226,19 @@ impl Unwinding<'_> {
     /// Unwinds from `start` outwards, pushes the frames innermost first, and returns how the unwind
     /// ended.
     pub fn walk(&mut self, start: Start, frames: &mut Frames) -> WalkEnd {
+        let mut runs = self.interpreter.map_or(Runs::NONE, Interpreter::runs);
+        let end = self.walk_native(start, frames, &mut runs);
+        if !matches!(end, WalkEnd::Truncated(Truncation::UnknownCode | Truncation::NoCaller)) {
+            return end;
+        }
+        let mut found = false;
+        while runs.is_next_in(1, u64::MAX) && self.push_run(&mut runs, frames) {
+            found = true;
+        }
+        if found { WalkEnd::Scripts } else { end }
+    }
+
+    fn walk_native(&mut self, start: Start, frames: &mut Frames, runs: &mut Runs) -> WalkEnd {
         let mut regs = start.regs;
         let mut memory = StackMemory::at(regs.sp(), start.stack_bounds);
         let mut address = start.address;
@@ -274,6 +307,9 @@ impl Unwinding<'_> {
                 Err(()) => return WalkEnd::Truncated(self.lost_at(address)),
             };
             return_slot = regs.sp().wrapping_sub(8);
+            if runs.is_next_in(before, return_slot) && !self.push_run(runs, frames) {
+                return WalkEnd::Truncated(Truncation::TooDeep);
+            }
             if start.mark_target.is(return_slot, caller) {
                 return WalkEnd::ReachedMark;
             }

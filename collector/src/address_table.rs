@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
 use plimsoll_wire::segment::{
-    ADDRESS_IS_CONSTRUCT, ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF, MAX_ADDRESSES,
+    ADDRESS_IS_CONSTRUCT, ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF, MAX_ADDRESSES, script_index,
 };
 use serde::{Deserialize, Serialize};
 
@@ -132,6 +132,8 @@ pub(crate) struct Addresses {
     /// Source files of names that were recorded in a spool.
     files: HashSet<Arc<str>>,
     modules: IdMap<u32, Option<Module>>,
+    /// Numbers of the modules with an interpreter that executes functions of scripts.
+    interpreters: HashSet<u32>,
 }
 
 impl Addresses {
@@ -164,6 +166,9 @@ impl Addresses {
                 }
                 self.seen[id as usize] = Some(raw);
                 self.waiting.push(id);
+                if script_index(value).is_some() {
+                    self.interpreters.insert(module);
+                }
                 raw
             }
         };
@@ -174,6 +179,23 @@ impl Addresses {
     /// Returns whether `id` stands for a function that a rule declares to synchronise ranks.
     pub(crate) fn is_declared(&self, id: u32) -> bool {
         self.seen.get(id as usize).and_then(Option::as_ref).is_some_and(|raw| raw.declared)
+    }
+
+    /// Returns whether functions of scripts were executed.
+    pub(crate) fn has_scripts(&self) -> bool {
+        !self.interpreters.is_empty()
+    }
+
+    /// Returns whether an address stands for a function of a script.
+    pub(crate) fn is_of_script(&self, id: u32) -> bool {
+        self.raw(id).is_some_and(|raw| script_index(raw.value).is_some())
+    }
+
+    /// Returns whether an address is code of an interpreter that executes functions of scripts.
+    pub(crate) fn is_in_interpreter(&self, id: u32) -> bool {
+        self.raw(id).is_some_and(|raw| {
+            script_index(raw.value).is_none() && self.interpreters.contains(&raw.module)
+        })
     }
 
     /// Returns whether `id` was announced as code.

@@ -10,7 +10,7 @@ use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use plimsoll_agent::observed_process::{self, Observed};
 use plimsoll_agent::partner_table;
@@ -21,12 +21,13 @@ use plimsoll_wire::lock_waits::{LockWaitCounters, MAX_LOCK_WAITS};
 use plimsoll_wire::record::VERSION;
 use plimsoll_wire::segment::{
     ADDRESSES_OFFSET, Address, MAGIC, MAX_ADDRESSES, MAX_MODULES, MAX_PARTNERS, MAX_PATH,
-    MAX_SLOTS, MODULES_OFFSET, ModuleEntry, PartnerCounters, Process, SlotCounters, THREADS_OFFSET,
-    Thread, ThreadArea, ThreadState, areas_in, thread_area_bytes, thread_offset,
+    MAX_SCRIPT_FUNCTIONS, MAX_SLOTS, MODULES_OFFSET, ModuleEntry, PartnerCounters, Process,
+    SCRIPTS_OFFSET, ScriptFunction, SlotCounters, THREADS_OFFSET, Thread, ThreadArea, ThreadState,
+    areas_in, thread_area_bytes, thread_offset,
 };
 use plimsoll_wire::teams::{MAX_REGIONS, MAX_TASKS, RegionCounters, TaskCounters};
 
-use crate::tables::{ModuleInfo, Tables};
+use crate::tables::{ModuleInfo, ScriptInfo, Tables};
 
 /// Largest ring that is mapped, in bytes.
 const MAX_RING_BYTES: usize = 1 << 30;
@@ -307,15 +308,35 @@ impl Tables for Segment {
             unsafe { &*self.tables.start.add(MODULES_OFFSET).cast::<ModuleEntry>().add(index) };
         let path_bytes = (entry.path_bytes.load(Ordering::Acquire) as usize).min(MAX_PATH);
         let build_id_bytes = (entry.build_id_bytes.load(Ordering::Acquire) as usize).min(20);
-        let read = |bytes: &[std::sync::atomic::AtomicU8]| {
-            bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect::<Vec<u8>>()
-        };
         Some(ModuleInfo {
             bias: entry.bias.load(Ordering::Relaxed),
-            build_id: read(&entry.build_id[..build_id_bytes]),
-            path: read(&entry.path[..path_bytes]),
+            build_id: copied(&entry.build_id[..build_id_bytes]),
+            path: copied(&entry.path[..path_bytes]),
         })
     }
+
+    fn script_function(&self, index: usize) -> Option<ScriptInfo> {
+        if index >= MAX_SCRIPT_FUNCTIONS {
+            return None;
+        }
+        // SAFETY: the table of MAX_SCRIPT_FUNCTIONS entries of atomics lies within the mapping,
+        // aligned by its offset; the index was checked.
+        let entry =
+            unsafe { &*self.tables.start.add(SCRIPTS_OFFSET).cast::<ScriptFunction>().add(index) };
+        let text = |room: &[AtomicU8], bytes: &AtomicU32| {
+            let bytes = (bytes.load(Ordering::Acquire) as usize).min(room.len());
+            String::from_utf8_lossy(&copied(&room[..bytes])).into_owned()
+        };
+        Some(ScriptInfo {
+            file: text(&entry.file, &entry.file_bytes),
+            name: text(&entry.name, &entry.name_bytes),
+            line: entry.line.load(Ordering::Relaxed),
+        })
+    }
+}
+
+fn copied(bytes: &[AtomicU8]) -> Vec<u8> {
+    bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
 }
 
 /// Mapped area of one thread.

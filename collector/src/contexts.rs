@@ -222,7 +222,20 @@ impl<'a> Contexts<'a> {
                 _ => 2,
             };
         }
-        self.without_calling_runtime(kept)
+        self.without_interpreter(self.without_calling_runtime(kept))
+    }
+
+    /// Drops the frames of an interpreter, but for `main`, where it executes functions of scripts:
+    /// their time counts for these functions.
+    fn without_interpreter(&self, mut path: Vec<RawId>) -> Vec<RawId> {
+        let (tree, addresses) = (self.tree, self.addresses);
+        if addresses.has_scripts()
+            && path.iter().any(|raw| addresses.is_of_script(tree.address(*raw)))
+        {
+            let is_main = |raw: RawId| self.named(raw).is_some_and(|it| it.role == Role::Main);
+            path.retain(|raw| !addresses.is_in_interpreter(tree.address(*raw)) || is_main(*raw));
+        }
+        path
     }
 
     /// Drops the frames of a runtime that calls back, where the program's code continues the path.

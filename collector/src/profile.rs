@@ -50,8 +50,9 @@ pub struct Frame {
     pub function: String,
     /// Source file; `None` without debug information.
     pub file: Option<String>,
-    /// Source line: of a loop's begin, or of the call of an inlined procedure or of MPI in its
-    /// caller; `None` for other frames and without debug information.
+    /// Source line: of the begin of a loop or of a function of a script, or of the call of an
+    /// inlined procedure or of MPI in its caller; `None` for other frames and without debug
+    /// information.
     pub line: Option<u32>,
     /// Begin of a loop without a source line, in bytes from the begin of its function.
     /// Distinguishes it from other loops of that function.

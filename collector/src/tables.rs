@@ -11,6 +11,17 @@ pub(crate) struct ModuleInfo {
     pub(crate) path: Vec<u8>,
 }
 
+/// A function of a script that an interpreter executes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ScriptInfo {
+    /// Name, with the classes and functions around it.
+    pub(crate) name: String,
+    /// File as the interpreter knows it.
+    pub(crate) file: String,
+    /// First line.
+    pub(crate) line: u32,
+}
+
 /// Interned addresses and modules of a process: its segment, while it runs.
 pub(crate) trait Tables {
     /// Returns value, module number (index plus one) and flags of an interned address; `None` for
@@ -22,4 +33,10 @@ pub(crate) trait Tables {
 
     /// Returns an entry of the module table.
     fn module(&self, index: usize) -> Option<ModuleInfo>;
+
+    /// Returns a function of a script; `None` if it is unknown here. Spools have the names of
+    /// addresses instead.
+    fn script_function(&self, _index: usize) -> Option<ScriptInfo> {
+        None
+    }
 }

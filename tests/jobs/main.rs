@@ -45,6 +45,7 @@ mod run_series;
 mod running;
 mod runtimes;
 mod sampled_ranks;
+mod scripts;
 mod selection;
 mod sessions;
 mod settings;

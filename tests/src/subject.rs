@@ -65,7 +65,7 @@ pub enum Form {
     FortranWithoutDebug,
     /// Rust through the crate `mpi`; without an MPI, a single file.
     Rust,
-    /// Python through mpi4py.
+    /// Python, through mpi4py with an MPI.
     Python,
     /// C in a shared object that a program without MPI loads by dlopen with RTLD_LOCAL.
     Plugin,
@@ -105,6 +105,10 @@ pub fn program(name: &str, form: Form, mpi: Option<Mpi>) -> Program {
             let script = programs_dir().join(name).with_extension("py");
             let variables = [variables, mpi.python_variables()].concat();
             return Program { command: vec![mpi.python().into(), script.into()], variables };
+        }
+        (Form::Python, None) => {
+            let python = find_command("python3").expect("scripts/test installs Python");
+            vec![python.into(), programs_dir().join(name).with_extension("py").into()]
         }
         (Form::Installed, _) => vec![
             find_command(name)

@@ -44,5 +44,7 @@ pub(super) fn ended_function(entry: &Entry) -> Option<Frame> {
 /// unwinding does not find.
 pub(crate) fn is_ended(frame: &Frame) -> bool {
     // SAFETY: the word below a frame's place is on the same stack, which is in use there.
-    frame.return_slot != 0 && is_return(unsafe { *((frame.return_slot - 8) as *const u64) })
+    frame.return_slot != 0
+        && !frame.is_of_script()
+        && is_return(unsafe { *((frame.return_slot - 8) as *const u64) })
 }

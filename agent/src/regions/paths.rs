@@ -13,7 +13,7 @@ use super::shares::flush_regions;
 use super::tool_events::is_in_runtime;
 use super::{Entry, RegionTable, announce, flush_partners, flush_tallies};
 use crate::marks::{MarkTarget, mark_stubs};
-use crate::observed_process::Observed;
+use crate::observed_process::{self, Observed};
 use crate::stack_memory::StackMemory;
 use crate::thread_state::{State, add_owned};
 use crate::unwind::{Frame, Frames, Start, Unwinding, WalkEnd};
@@ -143,11 +143,24 @@ fn stands(state: &State, entry: &Entry, at: usize) -> bool {
         && slot.graft == state.graft
         && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
         && path.iter().rev().all(|frame| {
+            if slot.has_scripts && frame.is_of_script() {
+                return true;
+            }
             // SAFETY: the slot says that the place lies on the thread's own stack, between the
             // call's, which is this one's, and the stack's upper end.
             let word = unsafe { *(frame.return_slot as *const u64) };
             word == frame.address || is_marked(word, frame.address)
         })
+        && (!slot.has_scripts || scripts_stand(path))
+}
+
+/// Returns whether the functions of scripts in a call path are those that the thread executes.
+#[inline(never)]
+fn scripts_stand(path: &[Frame]) -> bool {
+    let observed = observed_process::current();
+    let Some(interpreter) = observed.and_then(Observed::interpreter) else { return false };
+    // SAFETY: the thread is in a call with this native path, which the interpreter has made.
+    unsafe { interpreter.executes(path.iter().rev().filter(|frame| frame.is_of_script())) }
 }
 
 /// Returns whether a word is the mark that replaces a return address. Out of line: few are marked.
@@ -169,11 +182,12 @@ fn find_elsewhere(state: &State, entry: &Entry) -> Option<usize> {
             && slot.outwards
             && slot.graft == state.graft
             && path.last().is_some_and(|caller| caller.return_slot == entry.return_slot)
-            && path.iter().rev().all(|frame| {
+            && path.iter().rev().filter(|frame| !frame.is_of_script()).all(|frame| {
                 memory.read(frame.return_slot).is_ok_and(|word| {
                     word == frame.address || mark_stubs::original(word) == frame.address
                 })
             })
+            && (!slot.has_scripts || scripts_stand(path))
     })
 }
 
@@ -254,7 +268,7 @@ fn walk(observed: &Observed, state: &mut State, entry: &Entry) -> Option<bool> {
         stop_address: 0,
         mark_target: MarkTarget::NONE,
     };
-    let mut whole = true;
+    let mut whole = false;
     observed.with_unwinding(state, |unwinding, walk| {
         walk.found.clear();
         let mut end = unwinding.walk(start, walk.found);
@@ -263,8 +277,8 @@ fn walk(observed: &Observed, state: &mut State, entry: &Entry) -> Option<bool> {
             walk.found.pop();
             end = WalkEnd::Truncated(Truncation::TooDeep);
         }
+        whole = !matches!(end, WalkEnd::Truncated(_) | WalkEnd::Scripts);
         if let WalkEnd::Truncated(reason) = end {
-            whole = false;
             add_owned(&walk.area().thread.truncated[reason as usize], 1);
         }
         walk.found.reverse();
@@ -358,9 +372,10 @@ pub(super) fn store_path(state: &mut State, stored: StoredCall, whole: bool) -> 
     }
     let path = state.found.as_slice();
     let (low, high) = state.stack_bounds;
-    let outwards = path.iter().all(|frame| return_slot <= frame.return_slot);
-    let on_stack =
-        low <= return_slot && outwards && path.iter().all(|frame| frame.return_slot < high);
+    let mut native = path.iter().filter(|frame| !frame.is_of_script());
+    let outwards = native.clone().all(|frame| return_slot <= frame.return_slot);
+    let on_stack = low <= return_slot && outwards && native.all(|frame| frame.return_slot < high);
+    let has_scripts = path.iter().any(Frame::is_of_script);
     let ids = path.iter().map(|frame| frame.id).chain([call_id]);
     let path_key = ids.fold(state.graft, |key, id| key.then(u64::from(id)));
     let declared = outermost(path);
@@ -370,6 +385,7 @@ pub(super) fn store_path(state: &mut State, stored: StoredCall, whole: bool) -> 
     slot.path = state.regions.paths.keep(slot.path, path);
     (slot.call, slot.call_id, slot.announced) = (call, call_id, false);
     (slot.outwards, slot.on_stack, slot.whole) = (outwards, on_stack, whole);
+    slot.has_scripts = has_scripts;
     (slot.graft, slot.path_key, slot.region) = (state.graft, path_key, 0);
     // The thread may write no further record before the run ends. A path that does not fit the ring
     // is announced again with the first record that names the slot.

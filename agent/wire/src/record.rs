@@ -38,7 +38,7 @@ use crate::sync_id::SyncId;
 use crate::teams::{PathKey, RegionTotals, ShareTotals, TaskTotals};
 
 /// Version of the format and of the segment that carries it.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Right shift from time stamp counter ticks to stamps: a stamp is about 20 ns.
 pub const STAMP_SHIFT: u32 = 6;

@@ -5,6 +5,7 @@
 //! MODULES_OFFSET   [ModuleEntry]    loaded modules, appended, never moved; a file that is loaded
 //!                                   at its former place gets its former entry
 //! ADDRESSES_OFFSET [Address]        interned addresses by id
+//! SCRIPTS_OFFSET   [ScriptFunction] functions of scripts
 //! THREADS_OFFSET   [ThreadArea]     one per application thread: header, region slots, ring
 //! ```
 //!
@@ -30,6 +31,12 @@ pub const MAX_MODULES: usize = 4096;
 /// Maximum number of distinct addresses that a process can intern. Beyond it stacks are truncated
 /// and counted.
 pub const MAX_ADDRESSES: usize = 1 << 19;
+/// Maximum number of functions of scripts that a process can name. Further ones are not shown.
+pub const MAX_SCRIPT_FUNCTIONS: usize = 4096;
+/// Maximum lengths of the name of a function of a script, and of the file with it, in bytes.
+pub const MAX_SCRIPT_NAME: usize = 176;
+/// See [`MAX_SCRIPT_NAME`].
+pub const MAX_SCRIPT_FILE: usize = 320;
 /// Maximum number of application threads at a time. Further threads are not sampled but counted.
 pub const MAX_THREADS: usize = 512;
 /// Number of entries of a thread's region table.
@@ -43,9 +50,12 @@ pub const MAX_PATH: usize = 976;
 pub const MODULES_OFFSET: usize = 1 << 12;
 /// Offset of the address table, in bytes.
 pub const ADDRESSES_OFFSET: usize = MODULES_OFFSET + MAX_MODULES * size_of::<ModuleEntry>();
+/// Offset of the table of functions of scripts, in bytes.
+pub const SCRIPTS_OFFSET: usize =
+    (ADDRESSES_OFFSET + MAX_ADDRESSES * size_of::<Address>()).next_multiple_of(1 << 12);
 /// Offset of the first thread area, in bytes.
 pub const THREADS_OFFSET: usize =
-    (ADDRESSES_OFFSET + MAX_ADDRESSES * size_of::<Address>()).next_multiple_of(1 << 12);
+    (SCRIPTS_OFFSET + MAX_SCRIPT_FUNCTIONS * size_of::<ScriptFunction>()).next_multiple_of(1 << 12);
 
 /// Clock that triggers the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +164,8 @@ pub struct Process {
     /// Number of threads with events that are not counted, or are counted only in a part of the
     /// thread's life.
     pub uncounted_threads: AtomicU32,
+    /// Number of functions of scripts that were numbered; it may exceed [`MAX_SCRIPT_FUNCTIONS`].
+    pub script_functions: AtomicU32,
 }
 
 /// A loaded module.
@@ -176,12 +188,30 @@ pub struct ModuleEntry {
     pub path: [AtomicU8; MAX_PATH],
 }
 
+/// A function of a script that an interpreter executes.
+#[repr(C)]
+pub struct ScriptFunction {
+    /// First line of the function.
+    pub line: AtomicU32,
+    /// Bytes used in `name`.
+    pub name_bytes: AtomicU32,
+    /// Bytes used in `file`.
+    pub file_bytes: AtomicU32,
+    pad: AtomicU32,
+    /// Name, in UTF-8.
+    pub name: [AtomicU8; MAX_SCRIPT_NAME],
+    /// File as the interpreter knows it, in UTF-8.
+    pub file: [AtomicU8; MAX_SCRIPT_FILE],
+}
+
 /// An interned address.
 #[repr(C)]
 pub struct Address {
-    /// A return address, a program counter (innermost frames), or a wrapped call's id.
+    /// A return address, a program counter (innermost frames), a wrapped call's id, or
+    /// [`SCRIPT_VALUE`] plus the index of a function of a script.
     pub value: AtomicU64,
-    /// Index into the module table plus one; 0 for wrapped calls.
+    /// Index into the module table plus one; 0 for wrapped calls. For functions of scripts, the
+    /// module with the interpreter.
     pub module: AtomicU32,
     /// [`ADDRESS_IS_LEAF`], [`ADDRESS_IS_CONSTRUCT`], [`ADDRESS_IS_DECLARED`].
     pub flags: AtomicU32,
@@ -199,6 +229,16 @@ pub const ADDRESS_IS_CONSTRUCT: u32 = 2;
 /// Flag of an address that stands for a function that a rule declares to synchronise ranks: its
 /// first one. In a stack, the address is treated like a wrapped call.
 pub const ADDRESS_IS_DECLARED: u32 = 4;
+
+/// First value of addresses that stand for functions of scripts: no code lies there.
+pub const SCRIPT_VALUE: u64 = 1 << 61;
+
+/// Returns the index of the function of a script that an address stands for; `None` for code and
+/// wrapped calls.
+pub fn script_index(value: u64) -> Option<usize> {
+    let index = value.checked_sub(SCRIPT_VALUE)? as usize;
+    (index < MAX_SCRIPT_FUNCTIONS).then_some(index)
+}
 
 /// Flag in [`Process::reported`]: the collector evaluates the run for the report.
 pub const REPORT_BEGUN: u32 = 1;
@@ -393,6 +433,7 @@ pub const fn ring_bytes_for(period_ns: u64) -> usize {
 const _: () = {
     assert!(size_of::<Process>() <= MODULES_OFFSET);
     assert!(size_of::<ModuleEntry>() == 1040);
+    assert!(size_of::<ScriptFunction>() == 512);
     assert!(size_of::<ThreadArea>().is_multiple_of(4096));
 };
 

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
 use plimsoll_sys::path_lookup::real_path;
 use plimsoll_sys::vdso::VDSO;
-use plimsoll_wire::segment::ADDRESS_IS_LEAF;
+use plimsoll_wire::segment::{ADDRESS_IS_LEAF, script_index};
 use serde::{Deserialize, Serialize};
 
 use super::{Addresses, Detail, Named, Raw};
 use crate::profile::{Frame, FrameKind};
-use crate::tables::Tables;
+use crate::tables::{ScriptInfo, Tables};
 
 use plimsoll_binary::{
     Absent, Address, Function, Location, LoopId, ModuleId, SourcePosition, Step, Structures,
@@ -65,11 +65,18 @@ impl Addresses {
         if raw.value < FIRST_CODE_ADDRESS {
             return Some(self.name_call(raw.value as CallId, tables));
         }
+        if let Some(index) = script_index(raw.value) {
+            return Some(known.unwrap_or_else(|| self.name_script(index, tables)));
+        }
         let Some((key, address, module)) = self.find(raw, tables, structures) else {
             return Some(self.name_nowhere(raw));
         };
-        // A declared function stands for all of its code, not for its first address.
-        let has_steps = raw.detail == Detail::Structure && !raw.declared && !is_outside(&module);
+        // A declared function stands for all of its code, not for its first address. An interpreter
+        // is shown by the functions that it executes.
+        let has_steps = raw.detail == Detail::Structure
+            && !raw.declared
+            && !is_outside(&module)
+            && !self.interpreters.contains(&raw.module);
         if has_steps
             && known
                 .as_ref()
@@ -105,6 +112,9 @@ impl Addresses {
         tables: &dyn Tables,
         structures: &mut Structures,
     ) -> Named {
+        if let Some(index) = script_index(raw.value) {
+            return self.name_script(index, tables);
+        }
         match self.find(raw, tables, structures) {
             Some(found) => self.named_as(Raw { detail: Detail::Symbol, ..raw }, found, None, None),
             None => self.name_nowhere(raw),
@@ -119,7 +129,7 @@ impl Addresses {
         tables: &dyn Tables,
         structures: &mut Structures,
     ) -> Option<(ModuleId, Address)> {
-        if raw.value < FIRST_CODE_ADDRESS {
+        if raw.value < FIRST_CODE_ADDRESS || script_index(raw.value).is_some() {
             return None;
         }
         let (module, address, name) = self.find(raw, tables, structures)?;
@@ -201,6 +211,19 @@ impl Addresses {
         outside_functions(frame, value, detail)
     }
 
+    /// Names a function of a script, with the line at which it begins.
+    fn name_script(&mut self, index: usize, tables: &dyn Tables) -> Named {
+        let unknown = || ScriptInfo { name: "[unknown]".into(), file: String::new(), line: 0 };
+        let ScriptInfo { name, file, line } = tables.script_function(index).unwrap_or_else(unknown);
+        let frame = Frame {
+            line: Some(line).filter(|line| *line > 0),
+            ..plain(name, file_name(file.as_bytes()))
+        };
+        let frame = Frame { file: Some(file).filter(|_| frame.line.is_some()), ..frame };
+        let frame = self.intern(frame);
+        outside_functions(frame, line.into(), Detail::Structure)
+    }
+
     fn name_call(&mut self, id: CallId, tables: &dyn Tables) -> Named {
         let entry = call(id);
         let provider = entry.map(|entry| entry.provider);
@@ -269,6 +292,9 @@ pub(crate) fn locate(
     structures: &mut Structures,
 ) -> Option<(ModuleId, Address)> {
     let (value, module, flags) = tables.address(id)?;
+    if script_index(value).is_some() {
+        return None;
+    }
     let module = describe(module, tables, structures)?;
     Some((module.key, module.address(value, flags & ADDRESS_IS_LEAF != 0).1))
 }

@@ -3,10 +3,11 @@
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use plimsoll_calls::FIRST_CODE_ADDRESS;
+use plimsoll_wire::segment::script_index;
 
 use super::Sources;
 use crate::address_table::locate;
@@ -25,6 +26,8 @@ const MAX_ANSWERS: usize = 1 << 12;
 enum Callee {
     /// Wrapped call, by its id.
     Wrapped(u64),
+    /// Function of a script, by the value of its address.
+    Script(u64),
     /// Function, by its index in [`KeyInterner::functions`].
     Function(u32),
     /// Unknown code.
@@ -86,6 +89,8 @@ pub(crate) struct KeyInterner {
     /// alive, so the addresses are not reused.
     known: HashMap<usize, u32>,
     locations: IdMap<u32, CodeLocation>,
+    /// Numbers of the modules with an interpreter that executes functions of scripts.
+    interpreters: HashSet<u32>,
     expansions: Vec<FrameExpansion>,
     /// Expansion numbers, counted from 1. `by_pair`: by call site and address id. `by_node`: by raw
     /// context; 0 means not expanded yet.
@@ -104,6 +109,7 @@ impl Default for KeyInterner {
             functions: Vec::new(),
             known: HashMap::new(),
             locations: IdMap::default(),
+            interpreters: HashSet::new(),
             expansions: Vec::new(),
             by_pair: IdMap::default(),
             by_node: Vec::new(),
@@ -344,6 +350,14 @@ impl KeyInterner {
         if value < FIRST_CODE_ADDRESS {
             return nothing(Callee::Wrapped(value));
         }
+        if script_index(value).is_some() {
+            self.interpreters.insert(number);
+            return nothing(Callee::Script(value));
+        }
+        // The loops of an interpreter are none of the script.
+        if self.interpreters.contains(&number) {
+            return nothing(Callee::Unknown);
+        }
         let found = locate(id, sources.tables, sources.structures);
         let Some((module, address)) = found else { return nothing(Callee::Unknown) };
         let address_in_file = address.instruction();
@@ -374,6 +388,7 @@ impl KeyInterner {
                 match callee {
                     Callee::Unknown => (1, site, 0, 0, 0),
                     Callee::Wrapped(call) => (1, site, 1, call, 0),
+                    Callee::Script(value) => (1, site, 3, value, 0),
                     Callee::Function(function) => {
                         let (module, entry) = place(function);
                         (1, site, 2, module, entry)

@@ -277,3 +277,51 @@ fn a_sample_in_a_call_counts_none_of_the_frames_that_are_left_out() {
     let of_finalize = calls.filter(|(path, _)| path.last().unwrap() == "MPI_Finalize");
     assert_eq!(of_finalize.map(|(_, calls)| calls).collect::<Vec<_>>(), [1]);
 }
+
+/// A script with `main` calls `solve`, directly and through a native function of another module,
+/// in which the interpreter executes it anew.
+#[test]
+fn functions_of_a_script_stand_in_the_place_of_their_interpreter() {
+    let mut subject = Subject::new(1 << 14);
+    let native = subject.code(0x5000);
+    let interpreter = subject.module("/usr/bin/python3.11", 0, &[]);
+    let [run, evaluate, again] =
+        [0x7100, 0x7200, 0x7300].map(|at| subject.address(at, interpreter, 0));
+    let main = subject.script(0, ("main", 10), interpreter);
+    let solve = subject.script(1, ("Solver.solve", 3), interpreter);
+    let barrier = subject.call("MPI_Barrier");
+    let collector = Collector::new(Options::default());
+    let spool = spool(&collector);
+    let key = subject.attach(&collector).unwrap();
+    let mut w = subject.writer(0);
+    w.sample(BEGIN + 100, &[run, main, evaluate]);
+    w.sample(BEGIN + 200, &[run, main, solve, evaluate]);
+    w.sample(BEGIN + 400, &[run, main, evaluate, native, run, solve, again]);
+    w.slot(1, &[run, main, again, barrier]);
+    w.exit(BEGIN + 500, 1, 100, None);
+    subject.end_at(BEGIN + 500);
+    collector.drain_late();
+    let profile = collector.finish(key).unwrap();
+    let values = profile.phases.iter().flat_map(|phase| &phase.values);
+    let times = values.filter(|(_, value)| value.exclusive_ns > 0);
+    let mut times: Vec<(String, u64)> = times
+        .map(|(node, value)| (path(&profile, *node).join("/"), value.exclusive_ns / STAMP_NS))
+        .collect();
+    times.sort();
+    let named = |path: &str, time| (path.to_owned(), time);
+    assert_eq!(
+        times,
+        [
+            named("main", 150),
+            named("main/MPI_Barrier", 100),
+            named("main/Solver.solve", 150),
+            named("main/app+0x5000/Solver.solve", 100),
+        ]
+    );
+    let frames = &profile.tree.frames;
+    let solve = frames.iter().find(|frame| frame.function == "Solver.solve").unwrap();
+    assert_eq!((solve.file.as_deref(), solve.line), (Some("/home/ada/model.py"), Some(3)));
+    assert_eq!(solve.module, "model.py");
+    // The names are recorded.
+    assert_eq!(spool.digest(&collector), profile);
+}

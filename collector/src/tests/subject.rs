@@ -12,7 +12,8 @@ use plimsoll_wire::record::{
 };
 use plimsoll_wire::segment::{
     ADDRESS_IS_LEAF, ADDRESSES_OFFSET, Address, MAGIC, MODULES_OFFSET, ModuleEntry, Process,
-    ThreadArea, ThreadState, segment_bytes, thread_offset,
+    SCRIPT_VALUE, SCRIPTS_OFFSET, ScriptFunction, ThreadArea, ThreadState, segment_bytes,
+    thread_offset,
 };
 use plimsoll_wire::sync_id::SyncId;
 
@@ -179,6 +180,25 @@ impl Subject {
         self.header().addresses.store(self.addresses, Ordering::Release);
         self.known.insert((value, module, flags), id);
         id
+    }
+
+    /// The address id of a function of a script that an interpreter in module `module` executes.
+    pub(crate) fn script(&mut self, index: u32, (name, line): (&str, u32), module: u32) -> u32 {
+        // SAFETY: the table lies within the mapping and has room for thousands.
+        let entry: &ScriptFunction = unsafe {
+            &*self.start.add(SCRIPTS_OFFSET).cast::<ScriptFunction>().add(index as usize)
+        };
+        for (text, room, bytes) in [
+            (name, &entry.name[..], &entry.name_bytes),
+            ("/home/ada/model.py", &entry.file[..], &entry.file_bytes),
+        ] {
+            for (place, byte) in room.iter().zip(text.bytes()) {
+                place.store(byte, Ordering::Relaxed);
+            }
+            bytes.store(text.len() as u32, Ordering::Relaxed);
+        }
+        entry.line.store(line, Ordering::Relaxed);
+        self.address(SCRIPT_VALUE + u64::from(index), module, ADDRESS_IS_LEAF)
     }
 
     /// The address id of a function without symbols: it is called `app+0x1000` for 0x1000.
