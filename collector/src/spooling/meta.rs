@@ -47,6 +47,34 @@ pub(crate) enum Meta {
     Note(serde_json::Value),
 }
 
+impl Meta {
+    /// Returns the number of items of a table, and 1 for other values.
+    pub(crate) fn items(&self) -> usize {
+        match self {
+            Self::Modules(items) => items.len(),
+            Self::Names(items) => items.len(),
+            Self::Functions(items) => items.len(),
+            Self::Calls(items) => items.len(),
+            _ => 1,
+        }
+    }
+
+    /// Splits a table into its second and its first half. Returns any other value as it is.
+    pub(crate) fn halves(self) -> Vec<Self> {
+        fn halves<T>(mut items: Vec<T>, table: fn(Vec<T>) -> Meta) -> Vec<Meta> {
+            let second = items.split_off(items.len() / 2);
+            vec![table(second), table(items)]
+        }
+        match self {
+            Self::Modules(items) => halves(items, Self::Modules),
+            Self::Names(items) => halves(items, Self::Names),
+            Self::Functions(items) => halves(items, Self::Functions),
+            Self::Calls(items) => halves(items, Self::Calls),
+            other => vec![other],
+        }
+    }
+}
+
 /// A process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ProcessMeta {

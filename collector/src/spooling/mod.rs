@@ -375,29 +375,35 @@ impl Spooling {
     }
 
     fn tell_tables(&mut self) {
-        let modules = std::mem::take(&mut self.modules);
-        if !modules.is_empty() {
-            self.both(&Meta::Modules(modules));
-        }
-        let calls = std::mem::take(&mut self.new_calls);
-        if !calls.is_empty() {
-            self.both(&Meta::Calls(calls));
-        }
-        let names = std::mem::take(&mut self.names);
-        if !names.is_empty() {
-            self.both(&Meta::Names(names));
+        let modules = Meta::Modules(std::mem::take(&mut self.modules));
+        let calls = Meta::Calls(std::mem::take(&mut self.new_calls));
+        let names = Meta::Names(std::mem::take(&mut self.names));
+        for table in [modules, calls, names] {
+            self.table(table);
         }
         let (mut some, mut bytes) = (Vec::new(), 0);
         for function in std::mem::take(&mut self.functions) {
             if bytes + function.code.len() > MAX_CODE_BYTES {
-                self.both(&Meta::Functions(std::mem::take(&mut some)));
+                self.table(Meta::Functions(std::mem::take(&mut some)));
                 bytes = 0;
             }
             bytes += function.code.len();
             some.push(function);
         }
-        if !some.is_empty() {
-            self.both(&Meta::Functions(some));
+        self.table(Meta::Functions(some));
+    }
+
+    /// Writes a table to both files, in as many values as frames need: the names of a program with
+    /// large C++ templates take tens of megabytes. Writes nothing for an empty table.
+    fn table(&mut self, table: Meta) {
+        // The last part is written first.
+        let mut parts = vec![table];
+        parts.retain(|table| table.items() > 0);
+        while let Some(part) = parts.pop() {
+            match self.try_both(&part) {
+                Err(SpoolError::TooLarge(_)) if part.items() > 1 => parts.extend(part.halves()),
+                written => report(&mut self.trouble, written),
+            }
         }
     }
 
@@ -424,11 +430,14 @@ impl Spooling {
     }
 
     fn both(&mut self, value: &Meta) {
-        let json = serde_json::to_vec(value).map_err(SpoolError::from);
-        let Self { spool, journal, .. } = self;
-        let mut write = |json: Vec<u8>| spool.json_in_both(journal, meta::STREAM, &json);
-        let written = json.and_then(|json| counted(|| write(json)));
+        let written = self.try_both(value);
         report(&mut self.trouble, written);
+    }
+
+    fn try_both(&mut self, value: &Meta) -> Result<(), SpoolError> {
+        let json = serde_json::to_vec(value)?;
+        let Self { spool, journal, .. } = self;
+        counted(|| spool.json_in_both(journal, meta::STREAM, &json))
     }
 }
 

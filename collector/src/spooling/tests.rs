@@ -1,9 +1,12 @@
-//! Spools that take no more records.
+//! Spools that take no more records, and tables that need more than one frame.
 
 use std::io;
 
 use super::*;
+use crate::address_table::{Detail, Role};
 use crate::process_info::FinalThreadState;
+use crate::profile::{Frame, FrameKind};
+use plimsoll_spool::{Kind, MAX_RAW_BYTES, SpoolReader, Step};
 
 /// Returns the bytes that the spool and its journal hold and have written.
 fn bytes(spooling: &Spooling) -> u64 {
@@ -33,4 +36,49 @@ fn threads_that_begin_when_the_spool_is_full_take_no_room() {
         assert_eq!(bytes(&spooling), before);
         assert!(spooling.finish().trouble.is_some());
     }
+}
+
+#[test]
+fn names_that_are_too_large_for_one_frame_are_all_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rank0");
+    let file = path.with_extension(SPOOL);
+    let mut spooling = Spooling::new(Box::new(|| Ok(path)), 1 << 30).unwrap();
+    // Names of templates have up to some hundred kilobytes.
+    let long = "N".repeat(MAX_RAW_BYTES / 64);
+    let count = 80;
+    for id in 1..=count {
+        let frame = Frame {
+            kind: FrameKind::Function,
+            function: format!("{long}{id}"),
+            file: None,
+            line: None,
+            offset: None,
+            module: "subject".to_owned(),
+            call: None,
+        };
+        spooling.name(NameMeta {
+            process: 0,
+            id,
+            offset: u64::from(id),
+            role: Role::Inside,
+            detail: Detail::Symbol,
+            frame,
+            steps: Vec::new(),
+            begin: None,
+            call_line: None,
+        });
+    }
+    assert_eq!(spooling.finish().trouble, None);
+    let mut reader = SpoolReader::open(&file).unwrap();
+    let (mut walk, mut ids) = (reader.walk(), Vec::new());
+    while let Some(step) = walk.next().unwrap() {
+        let Step::Frame(frame) = step else { panic!("{step:?}") };
+        if frame.info.stream.kind == Kind::Meta
+            && let Meta::Names(names) = frame.meta().unwrap()
+        {
+            ids.extend(names.iter().map(|name| name.id));
+        }
+    }
+    assert_eq!(ids, (1..=count).collect::<Vec<_>>());
 }
