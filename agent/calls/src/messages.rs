@@ -1,7 +1,7 @@
 //! Calls of point-to-point communication: where the ranks, requests and statuses stand among their
 //! arguments (MPI-4.1, chapters 3 and 4).
 
-use super::{CALLS, CallId};
+use super::{CALLS, CallId, ON_RESOURCE};
 
 /// Relation of a call to messages between two ranks. Numbers are indices of arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,10 +164,12 @@ static BY_CALL: [Option<Messages>; CALLS.len() + 1] = {
     by_call
 };
 
-/// Returns the relation of a call of [`CALLS`] to messages between two ranks; `None` without one.
+/// Returns the relation of a recorded call to messages between two ranks; `None` without one, and
+/// for an id that is not in the table.
 #[inline]
 pub const fn messages(call: CallId) -> Option<Messages> {
-    BY_CALL[call as usize]
+    let at = (call & !ON_RESOURCE) as usize;
+    if at < BY_CALL.len() { BY_CALL[at] } else { None }
 }
 
 /// Returns the index of a message's tag, given the index of its rank: all calls have the tag next.
@@ -230,7 +232,7 @@ impl Messages {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CALLS, id_of};
+    use super::super::{CALLS, call, id_of};
     use super::*;
 
     #[test]
@@ -245,6 +247,14 @@ mod tests {
             if role.ranks().iter().any(Option::is_some) {
                 assert!(call.communicator.is_some(), "{name}: ranks are those of a communicator");
             }
+        }
+    }
+
+    #[test]
+    fn every_recorded_id_can_be_asked_for() {
+        for id in 0..=CallId::MAX {
+            let expected = call(id).and_then(|call| messages(id_of(call.name)));
+            assert_eq!(messages(id), expected, "{id}");
         }
     }
 
