@@ -11,7 +11,7 @@ use super::sentence::{
     caused_by, difference, further_causes, gist, happens, held_by, seen_in, waited_for,
 };
 use super::{WIDTH, tree_text};
-use plimsoll_summary::phrase::{count, counted, hosts, path, percent, seconds};
+use plimsoll_summary::phrase::{counted, hosts, path, percent, seconds};
 use plimsoll_summary::{Frame, Loss, MpiAbi, Summary};
 use plimsoll_summary::{KILLED, RUNNING};
 
@@ -436,7 +436,11 @@ fn run_times(summary: &Summary, shown: usize) -> String {
 
 fn measured(summary: &Summary) -> String {
     let collection = &summary.collection;
-    let lost = if collection.lost == 0 { "none".into() } else { count(collection.lost) };
+    // Most records are those of calls and of parallel regions.
+    let lost = match collection.lost {
+        0 => "none".into(),
+        lost => counted(lost, "record"),
+    };
     let samples = counted(collection.samples, "sample");
     let mut sentence = format!("{samples}, {lost} lost; overhead {}", cost(summary));
     if let Some(finalize_s) = collection.finalize_s {
