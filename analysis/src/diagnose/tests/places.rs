@@ -87,6 +87,20 @@ fn uneven_programs_are_no_slow_nodes() {
     assert_imbalance(&two_nodes(|rank, _| if rank % 4 >= 2 { 1.5 } else { 1.0 }));
 }
 
+/// One kernel with more to do on one node, called from several functions.
+#[test]
+fn one_function_in_several_contexts_is_no_evidence_of_a_slow_node() {
+    let places = [("main/push/apply", 40), ("main/solve/apply", 30), ("main/smooth/apply", 30)];
+    let mut subject = ten_steps(8, |rank| {
+        let work = |(path, ms): (&'static str, u64)| {
+            doing(path, (on_ketch(rank) * (ms * MS) as f64) as u64)
+        };
+        places.map(work).into_iter().collect()
+    });
+    subject.host = |rank| if rank < 4 { "sloop" } else { "ketch" };
+    assert_imbalance(&subject);
+}
+
 /// A rank with more of everything may have more data.
 #[test]
 fn a_rank_alone_is_no_slow_core_by_its_time() {
