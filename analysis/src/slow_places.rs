@@ -4,15 +4,15 @@
 //! A program with uneven work looks different: its ranks differ by another factor in each context.
 //! A place is slow only if all of this holds:
 //!
-//! - contexts of several functions hold most of the work, and in each of them the place takes
-//!   longer than the other ranks by the same factor;
+//! - several functions or loops hold most of the work, and in each of their contexts the place
+//!   takes longer than the other ranks by the same factor;
 //! - all ranks of the place have that factor, and no rank elsewhere is slow;
 //! - the ranks of the place neither move more data nor make more calls by that factor;
 //! - a single rank has waited for a core that others used. A rank with more data than all others
 //!   may take longer in all contexts alike as well, so its time alone proves nothing.
 //!
 //! A wrong verdict sends the user to the wrong people, so the conditions are strict: slow places
-//! are missed where work is uneven too, or where fewer than three functions work.
+//! are missed where work is uneven too, or where fewer than three functions or loops work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::agreement::Agreed;
 use crate::canonical::{CanonicalTree, Step, Threads, find as find_context, path};
 use crate::communicator::{Communicator, CommunicatorError, broadcast, reduce};
 use crate::finding::{Finding, Place, half_query};
-use crate::frame_classes::is_part;
+use crate::frame_classes::is_loop;
 use crate::imbalance::PhaseImbalance;
 use crate::job_totals::{Host, JobTotals};
 use crate::metrics::{Accumulator, NS_PER_S};
@@ -133,16 +133,16 @@ pub fn inquiry(totals: &Totals) -> Inquiry {
         .max(MIN_PLACE_CONTEXT_PERIODS * job.kept_period_ns as f64 * f64::from(ranks));
     by_context.retain(|_, sum_ns| *sum_ns as f64 >= least_ns);
     let held_ns: u128 = by_context.values().sum();
-    // A function that is called from several places takes longer by the same factor in each of
-    // them if a rank has more to do there.
+    // A function or loop that is called from several places takes longer by the same factor in each
+    // of them if a rank has more to do there.
     let contexts = &totals.tree.contexts;
-    let function_of = |node: &NodeId| {
-        let function = contexts.outwards(*node).find(|it| !is_part(contexts.frame_of(*it)));
-        let frame = contexts.frame_of(function.unwrap_or(*node));
-        (&frame.module, &frame.function)
+    let code_of = |node: &NodeId| {
+        let frame = contexts.frame_of(*node);
+        let place = is_loop(frame).then_some((frame.line, frame.offset));
+        (&frame.module, &frame.function, place)
     };
-    let functions: BTreeSet<_> = by_context.keys().map(function_of).collect();
-    if functions.len() < MIN_PLACE_CONTEXTS
+    let code: BTreeSet<_> = by_context.keys().map(code_of).collect();
+    if code.len() < MIN_PLACE_CONTEXTS
         || (held_ns as f64) < MIN_PLACE_WORK_FRACTION * whole_ns as f64
     {
         return Inquiry::default();

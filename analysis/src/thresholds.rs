@@ -215,7 +215,7 @@ pub const MIN_SLOW_FACTOR: f64 = 1.1;
 /// the factor minus 1; also maximum standard deviation of the other ranks. Uneven programs differ
 /// by another factor in each context.
 pub const MAX_FACTOR_DEVIATION: f64 = 0.2;
-/// Minimum number of functions with contexts that are compared.
+/// Minimum number of functions and loops with contexts that are compared.
 pub const MIN_PLACE_CONTEXTS: usize = 3;
 /// Minimum part of all work in a context that is compared.
 pub const MIN_PLACE_CONTEXT_FRACTION: f64 = 0.02;
