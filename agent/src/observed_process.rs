@@ -294,7 +294,7 @@ impl Observed {
     }
 
     /// Returns whether the run was reported because a process announced its end, although that
-    /// process still runs (it has set a seccomp filter).
+    /// process still runs (it restricts itself).
     pub fn is_outlived(&self) -> bool {
         self.header().outlived.load(Ordering::Acquire) != 0
     }

@@ -1,10 +1,12 @@
-//! Hooks of prctl and syscall: a process that is about to forbid itself system calls by seccomp(2)
-//! is no longer measured from then on.
+//! Hooks of prctl and syscall: a process that is about to forbid itself system calls by seccomp(2),
+//! or the time stamp counter, is no longer measured from then on.
 //!
 //! A filter may end the process at a system call that only Plimsoll makes, and the calls that a
 //! filter allows cannot be known. So before the filter is in force, the report of what was measured
 //! is written, and Plimsoll's threads, timers and handlers end. A program started by an exec
-//! inherits the filter and is not measured either.
+//! inherits the filter and is not measured either. A thread that forbids itself the time stamp
+//! counter passes that on to new threads and programs in the same way, and reading a clock would be
+//! a fault in them.
 //!
 //! Waits for a futex by syscall are measured: C++20's barriers, latches, semaphores and atomics,
 //! Rust's locks and TBB wait so.
@@ -26,23 +28,24 @@ use crate::{ALLOWED, job, log, processes, signals, termination, threads};
 /// Whether this process, or an ancestor that it was forked from, has a filter.
 static FILTERED: AtomicBool = AtomicBool::new(false);
 
-/// Withdraws Plimsoll from this process, which is about to set a filter.
-fn withdraw() {
+/// Withdraws Plimsoll from this process, which is about to restrict itself, after the report is
+/// written by `report`.
+fn withdraw(report: fn()) {
     FILTERED.store(true, Ordering::Relaxed);
     let Some(observed) = observed_process::current().filter(|observed| observed.is_own_process())
     else {
         return;
     };
     ALLOWED.store(false, Ordering::Relaxed);
-    termination::by_filter();
+    report();
     job::withdraw();
     REGIONS.store(false, Ordering::Relaxed);
     observed.withdraw();
     signals::withdraw();
 }
 
-/// Detaches the calling thread, which is about to forbid itself the time stamp counter, or all
-/// system calls but a few.
+/// Detaches the calling thread, which is about to forbid itself all system calls but a few. The
+/// thread can create no others.
 fn leave() {
     if observed_process::current().is_some_and(|observed| observed.is_own_thread()) {
         log::debug(|| String::from("a thread forbids itself system calls: it is measured no more"));
@@ -57,7 +60,9 @@ fn before_seccomp(operation: c_ulong, filter: *const c_void) {
     match operation {
         STRICT => guarded("seccomp", leave, || ()),
         // A call without a filter fails; programs use it to ask what the kernel supports.
-        FILTER if !filter.is_null() => guarded("seccomp", withdraw, || ()),
+        FILTER if !filter.is_null() => {
+            guarded("seccomp", || withdraw(termination::by_filter), || ());
+        }
         _ => {}
     }
 }
@@ -73,7 +78,7 @@ extern "C" fn before_prctl(option: c_int, mode: c_ulong, filter: *const c_void) 
             before_seccomp(libc::SECCOMP_SET_MODE_FILTER.into(), filter);
         }
         libc::PR_SET_TSC if mode == libc::PR_TSC_SIGSEGV as c_ulong => {
-            guarded("prctl", leave, || ());
+            guarded("prctl", || withdraw(termination::by_lost_clock), || ());
         }
         _ => {}
     }

@@ -15,13 +15,17 @@ use plimsoll_wire::doorbell::Doorbell;
 use crate::own_threads::current_id;
 use crate::{job, loading};
 
-/// Kind of the process's end: 0 before it, [`EXIT`], [`ABORT`], [`FILTER`], or a signal's number.
+/// Kind of the process's end: 0 before it, [`EXIT`], [`ABORT`], [`FILTER`], [`NO_CLOCK`], or a
+/// signal's number.
 static HOW: AtomicI32 = AtomicI32::new(0);
 const EXIT: i32 = -1;
 const ABORT: i32 = -2;
 /// A process of the node forbids itself system calls: no further measurement is possible, but the
 /// process lives on.
 const FILTER: i32 = -3;
+/// A thread of the process forbids itself the time stamp counter, with which calls are timed. The
+/// process lives on, as for [`FILTER`].
+const NO_CLOCK: i32 = -4;
 
 /// Whether the report is written or cannot be written.
 static DONE: AtomicBool = AtomicBool::new(false);
@@ -55,6 +59,7 @@ fn words(how: i32) -> String {
         EXIT => String::from("exit"),
         ABORT => String::from("abort"),
         FILTER => String::from("seccomp filter"),
+        NO_CLOCK => String::from("time stamp counter forbidden"),
         signal => format!("signal {signal}"),
     }
 }
@@ -94,10 +99,23 @@ pub fn by_filter() {
     end(FILTER, EXIT_TIMEOUT);
 }
 
-/// Returns whether the run ended by a seccomp filter, after which the process lives on: all ranks
-/// still come to MPI_Finalize.
-pub fn is_by_filter() -> bool {
-    HOW.load(Ordering::Acquire) == FILTER
+/// Has the report written before a thread of the process forbids itself the time stamp counter.
+pub fn by_lost_clock() {
+    end(NO_CLOCK, EXIT_TIMEOUT);
+}
+
+/// Returns whether the process lives on after this end, so that it still comes to MPI_Finalize.
+const fn is_outlived(how: i32) -> bool {
+    matches!(how, FILTER | NO_CLOCK)
+}
+
+/// Returns what the program has forbidden itself, if that ended the run: the process lives on.
+pub fn forbidden() -> Option<&'static str> {
+    match HOW.load(Ordering::Acquire) {
+        FILTER => Some("system calls (seccomp)"),
+        NO_CLOCK => Some("use of the time stamp counter (PR_SET_TSC)"),
+        _ => None,
+    }
 }
 
 /// Requests the report, because a rank that this process collects has announced its end by `code`.
@@ -172,7 +190,7 @@ fn end(how: i32, timeout: Duration) {
     if is_done() || !has_thread() {
         return;
     }
-    if how != FILTER {
+    if !is_outlived(how) {
         ENDS.store(current_id(), Ordering::Relaxed);
     }
     observed.end(false);

@@ -267,9 +267,9 @@ fn leave() {
     }
 }
 
-/// Detaches the calling thread before it forbids itself system calls or the time stamp counter,
-/// which measuring needs. If the thread is the last observed one, the report is written now, since
-/// no later moment would allow it.
+/// Detaches the calling thread before it forbids itself system calls, which measuring needs. If the
+/// thread is the last observed one, the report is written now, since no later moment would allow
+/// that.
 pub fn leave_early() {
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
         // SAFETY: the key is valid; the destructor does not run for null.

@@ -146,6 +146,24 @@ fn filtered(job: &Job, reports: usize) {
     }
 }
 
+#[test]
+fn a_program_that_forbids_itself_the_time_stamp_counter_is_measured_until_then() {
+    for (arguments, status) in [("return", 4), ("exit", 3)] {
+        let job = Job::alone("clockless").arguments(arguments).shares_cores();
+        let (plain, watched) = (job.run(), job.watch(Watch::Run).options("--period 200us").run());
+        assert_eq!(plain.status().code(), Some(status), "{}", plain.transcript());
+        watched.assert_same_as(&plain);
+        let lines = watched.plimsoll_lines();
+        let said = lines.iter().filter(|line| line.contains("(PR_SET_TSC)")).count();
+        assert_eq!(said, 1, "{}", watched.transcript());
+        let summary = watched.summary();
+        assert_eq!(summary.text("/run/ended"), "time stamp counter forbidden");
+        let seconds = |function| summary.of_function(function).mean_s;
+        assert!(seconds("work_before") > 0.0, "{}", watched.transcript());
+        assert_eq!(seconds("work_blindly"), 0.0, "{}", watched.transcript());
+    }
+}
+
 /// Filters of system calls, as arguments of their subject.
 const FILTERS: [&str; 4] = ["prctl kill", "syscall kill", "all kill", "syscall errno"];
 /// Ends of a program with a filter.

@@ -103,7 +103,7 @@ fn all_come(
             // This order matters: the collector announces that the ranks live on before it
             // announces the report.
             let reported = termination::is_requested() || observed.is_reported();
-            !reported || termination::is_by_filter() || observed.is_outlived()
+            !reported || termination::forbidden().is_some() || observed.is_outlived()
         };
         let all = together.world.wait_for_all(&mut nobody_ended);
         came.set(Some(all.unwrap_or_else(|error| {

@@ -26,12 +26,12 @@ pub fn write_incomplete(ended: &str) -> bool {
     if taken.ranks.is_empty() {
         return true;
     }
-    if termination::is_by_filter() {
+    if let Some(forbidden) = termination::forbidden() {
         job.collector.outlive();
-        log::warn(
-            "the program restricts its system calls (seccomp), and is measured until here only. \
-             To have all of it measured, run it without its filter.",
-        );
+        log::warn(&format!(
+            "the program restricts its {forbidden}, and is measured until here only. \
+             To have all of it measured, run it without that restriction."
+        ));
     }
     let place = JobPosition::of(&job.state.lock());
     if let Some(reason) = &place.complaint {

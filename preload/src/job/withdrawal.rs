@@ -91,12 +91,11 @@ impl Job {
         }
         let met = together.world.barrier().and_then(|()| together.node.barrier());
         if met.is_ok() && together.holds && together.holders.size() > 1 {
-            let reason = if heap::is_exhausted() {
-                "its memory is used up"
-            } else {
-                "it has set a seccomp filter"
+            let reason = match termination::forbidden() {
+                Some(forbidden) if !heap::is_exhausted() => format!("it restricts its {forbidden}"),
+                _ => String::from("its memory is used up"),
             };
-            let nothing = || Err::<(), String>(reason.to_owned());
+            let nothing = || Err::<(), String>(reason.clone());
             // Once for the exchange of clocks, once for the reduction of profiles.
             for _ in 0..2 {
                 let _ = jointly(&together.holders, &[], nothing);
