@@ -18,6 +18,7 @@ use plimsoll_tests::mpi::find_command;
 use plimsoll_tests::openmp_runtime::OpenMpRuntime;
 use plimsoll_tests::process;
 use plimsoll_tests::scratch::Scratch;
+use plimsoll_tests::side_by_side::side_by_side;
 use serde_json::Value;
 
 use crate::distribution_sources::folder_of_package;
@@ -38,6 +39,9 @@ const DOES_NOT_COMPILE: i32 = 125;
 
 /// Maximum duration of a test that is selected, without Plimsoll.
 const SELECTED_LIMIT: Duration = Duration::from_secs(30);
+
+/// Number of tests that are selected side by side: all runs wait for the selection.
+const SELECTED_AT_ONCE: usize = 3;
 
 /// Maximum duration of a selected test.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -115,16 +119,17 @@ impl LlvmTests {
         let is_left_out = |test: &String| LEFT_OUT.iter().any(|path| test.starts_with(path));
         let (left_out, tests): (Vec<_>, Vec<_>) =
             test_files(folder).into_iter().partition(is_left_out);
-        for test in tests {
-            match self.run_test(folder, &test, None, SELECTED_LIMIT).outcome.as_str() {
-                "succeeds" => {
-                    selected.insert(test);
-                }
-                "does not compile" => not_compiling += 1,
-                "hangs" => long += 1,
-                _ => failing += 1,
+        let run = |test: &String| {
+            (test.clone(), self.run_test(folder, test, None, SELECTED_LIMIT).outcome)
+        };
+        side_by_side(&tests, SELECTED_AT_ONCE, run, |(test, outcome)| match outcome.as_str() {
+            "succeeds" => {
+                selected.insert(test);
             }
-        }
+            "does not compile" => not_compiling += 1,
+            "hangs" => long += 1,
+            _ => failing += 1,
+        });
         self.note(format!(
             "left out: {not_compiling} that do not compile, {failing} that fail and {long} that \
              take more than {} s without Plimsoll, {} by name",

@@ -4,26 +4,30 @@
 //! usage: plimsoll-harmless [--short] [--list] [SUITE...]
 //!
 //! Each suite runs once without the library and once in each [`Mode`]. An outcome that differs is a
-//! difference unless a further run without the library, one of [`MAX_REPEATS`], has it too. Exits
-//! with 1 if there are differences.
+//! difference unless a further run without the library has it too. Tests mostly wait, so suites run
+//! side by side ([`RUNS_PER_CORE`]). Prints a row for each suite when it is done. Exits with 1 if
+//! there are differences.
 
 mod distribution_sources;
 mod llvm_tests;
 mod outcomes;
+mod step_queue;
+mod suite_comparison;
 mod suites;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::num::NonZero;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use outcomes::{BROKE_OFF, Difference, Outcomes, Seen};
 use plimsoll_tests::artifacts::artifacts;
 use plimsoll_tests::job_lock::lock_shared;
-use suites::{Mode, Suite, suites};
+use step_queue::run_steps;
+use suite_comparison::{Comparison, heading};
+use suites::{Mode, suites};
 
-/// Maximum number of further runs without the library that may show the outcome.
-const MAX_REPEATS: usize = 4;
+/// Number of runs side by side for each core, of suites that do not need all cores.
+const RUNS_PER_CORE: usize = 3;
 
 struct Arguments {
     /// Runs one mode, and only the suites that take seconds.
@@ -43,56 +47,6 @@ fn arguments() -> Result<Arguments, String> {
         }
     }
     Ok(found)
-}
-
-/// Runs a suite; a run that hangs or cannot be started has an outcome of its own. Does not run
-/// beside jobs that are measured.
-fn run(suite: &Suite, mode: Option<Mode>, only: Option<&BTreeSet<String>>) -> Outcomes {
-    let _job_lock = lock_shared();
-    let ran = catch_unwind(AssertUnwindSafe(|| suite.run(mode, only)));
-    ran.unwrap_or_else(|panic| {
-        let message = panic.downcast_ref::<String>().map(String::as_str);
-        let line = message.and_then(|text| text.lines().next()).unwrap_or("unknown");
-        Outcomes::from([(BROKE_OFF.to_owned(), format!("broke off: {line}"))])
-    })
-}
-
-/// Runs a suite in all modes and prints its row. Returns the number of differences.
-fn compare(suite: &Suite, modes: &[Mode]) -> usize {
-    let begin = Instant::now();
-    let mut without = Seen::default();
-    let first = run(suite, None, None);
-    let tests = first.len();
-    without.add(&first);
-    let mut differences = Vec::new();
-    for mode in modes {
-        let with = run(suite, Some(*mode), None);
-        let found = without.differences(&with);
-        differences.extend(found.into_iter().map(|difference| (*mode, difference)));
-    }
-    // Occasional differences without the library are the suite's own.
-    let total = differences.len();
-    for _ in 0..MAX_REPEATS {
-        if differences.is_empty() {
-            break;
-        }
-        let only = differences.iter().map(|(_, difference)| difference.test().to_owned()).collect();
-        without.add(&run(suite, None, Some(&only)));
-        differences.retain(|(_, difference)| !without.has(difference));
-    }
-    let unstable = total - differences.len();
-    let seconds = begin.elapsed().as_secs();
-    println!("{:<28} {tests:>6} {:>12} {unstable:>9} {seconds:>6}", suite.name, differences.len());
-    suite.notes().iter().for_each(|note| println!("    {note}"));
-    let mut by_test: BTreeMap<&Difference, Vec<Mode>> = BTreeMap::new();
-    for (mode, difference) in &differences {
-        by_test.entry(difference).or_default().push(*mode);
-    }
-    for (difference, modes) in by_test {
-        let modes: Vec<String> = modes.iter().map(ToString::to_string).collect();
-        println!("    {difference}; at {}", modes.join(", "));
-    }
-    differences.len()
 }
 
 fn main() -> ExitCode {
@@ -122,8 +76,9 @@ fn main() -> ExitCode {
     // A suite that hangs is reported as an outcome.
     std::panic::set_hook(Box::new(|_| {}));
     let modes = if arguments.short { &Mode::ALL[1..2] } else { &Mode::ALL[..] };
-    println!("{:<28} {:>6} {:>12} {:>9} {:>6}", "suite", "tests", "differences", "unstable", "s");
-    let (mut differences, mut skipped) = (0, 0);
+    println!("{}", heading(modes));
+    let (differences, mut skipped) = (AtomicUsize::new(0), 0);
+    let mut comparisons = Vec::new();
     for suite in chosen {
         // Compilers do not run beside measured jobs either.
         let unavailable = {
@@ -132,12 +87,24 @@ fn main() -> ExitCode {
         };
         match unavailable {
             Some(reason) => {
-                println!("{:<28} SKIPPED: {reason}", suite.name);
+                println!("{}  SKIPPED: {reason}", suite.name);
                 skipped += 1;
             }
-            None => differences += compare(suite, modes),
+            None => comparisons.push(Comparison::new(suite, modes)),
         }
     }
+    let conclude = |row: &str, found: usize| {
+        println!("{row}");
+        differences.fetch_add(found, Ordering::Relaxed);
+    };
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    // The last suites take longest: were they begun last, one of them would go on alone. Those that
+    // need all cores come first, since they would wait for the end of all others.
+    comparisons.reverse();
+    comparisons.sort_by_key(|comparison| !comparison.runs_alone());
+    let steps = comparisons.iter().map(|comparison| comparison.first_step(&conclude));
+    run_steps(RUNS_PER_CORE * cores, steps.collect());
+    let differences = differences.into_inner();
     println!("{differences} differences, {skipped} suites skipped");
     if differences == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -3,20 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Outcome of each test, by the test's id. One entry, `(status)`, is the exit status of the run.
+/// Outcome of each test, by the test's id, and entries for the whole suite.
 pub type Outcomes = BTreeMap<String, String>;
 
 /// The outcome of a test that a run does not mention.
 const ABSENT: &str = "absent";
 
-/// Entry in place of all tests: the run hung, or could not be started.
+/// Entry in place of the tests that are missing: the run hung, or could not be started.
 pub const BROKE_OFF: &str = "(the suite)";
+
+/// Entries for the whole suite: the exit status of the run, and the number of processes that are
+/// left behind.
+pub const STATUS: &str = "(status)";
+pub const LEFT_BEHIND: &str = "(left behind)";
+
+/// Returns the tests that differ; `None` if only entries for the whole suite do.
+pub fn tests_of<'a>(differences: impl Iterator<Item = &'a Difference>) -> Option<BTreeSet<String>> {
+    let tests = differences.map(Difference::test);
+    let tests = tests.filter(|test| ![BROKE_OFF, STATUS, LEFT_BEHIND].contains(test));
+    let tests: BTreeSet<String> = tests.map(str::to_owned).collect();
+    (!tests.is_empty()).then_some(tests)
+}
 
 /// All outcomes that runs without the library have had, by test.
 #[derive(Default)]
 pub struct Seen {
     by_test: BTreeMap<String, BTreeSet<String>>,
-    runs: usize,
+    /// Number of runs of all tests, to their end.
+    whole_runs: usize,
 }
 
 /// An outcome under Plimsoll that no run without it has had.
@@ -28,21 +42,26 @@ pub struct Difference {
 }
 
 impl Seen {
-    /// Adds a run without the library.
-    pub fn add(&mut self, outcomes: &Outcomes) {
+    /// Adds a run without the library, of all tests or only of some. What is missing in a run that
+    /// broke off, or was not asked for, does not count as absent.
+    pub fn add(&mut self, outcomes: &Outcomes, only: Option<&BTreeSet<String>>) {
         for (test, outcome) in outcomes {
             let seen = self.by_test.entry(test.clone()).or_default();
-            if seen.is_empty() && self.runs > 0 {
+            if seen.is_empty() && self.whole_runs > 0 {
                 seen.insert(ABSENT.to_owned());
             }
             seen.insert(outcome.clone());
         }
+        if outcomes.contains_key(BROKE_OFF) {
+            return;
+        }
         for (test, seen) in &mut self.by_test {
-            if !outcomes.contains_key(test) {
+            let is_asked_for = only.is_none_or(|only| only.contains(test));
+            if is_asked_for && !outcomes.contains_key(test) {
                 seen.insert(ABSENT.to_owned());
             }
         }
-        self.runs += 1;
+        self.whole_runs += usize::from(only.is_none());
     }
 
     /// Returns the outcomes of `with` that no run without the library has had.
@@ -112,21 +131,55 @@ mod tests {
     #[test]
     fn only_outcomes_never_seen_without_the_library_differ() {
         let mut without = Seen::default();
-        without.add(&outcomes(&[("a", "ok"), ("b", "ok"), ("c", "ok")]));
+        without.add(&outcomes(&[("a", "ok"), ("b", "ok"), ("c", "ok")]), None);
         let with = outcomes(&[("a", "ok"), ("b", "failed"), ("d", "ok")]);
         let found = without.differences(&with);
         let tests: Vec<&str> = found.iter().map(|difference| difference.test.as_str()).collect();
         assert_eq!(tests, ["b", "c", "d"]);
-        without.add(&outcomes(&[("a", "ok"), ("b", "failed"), ("d", "ok")]));
+        without.add(&outcomes(&[("a", "ok"), ("b", "failed"), ("d", "ok")]), None);
         assert!(without.differences(&with).is_empty());
+    }
+
+    #[test]
+    fn a_run_that_broke_off_or_left_a_test_out_excuses_no_absent_test() {
+        let mut without = Seen::default();
+        without.add(&outcomes(&[("a", "ok"), ("b", "ok")]), None);
+        without.add(&outcomes(&[("a", "ok"), (BROKE_OFF, "hangs")]), None);
+        without.add(&outcomes(&[("a", "ok")]), Some(&BTreeSet::from(["a".into()])));
+        let absent = |without: &Seen| {
+            let found = without.differences(&outcomes(&[("a", "ok")]));
+            found.iter().any(|difference| difference.test == "b")
+        };
+        assert!(absent(&without));
+        without.add(&outcomes(&[("a", "ok")]), Some(&BTreeSet::from(["b".into()])));
+        assert!(!absent(&without));
     }
 
     #[test]
     fn a_test_that_was_absent_once_may_be_absent() {
         let mut without = Seen::default();
-        without.add(&outcomes(&[]));
-        without.add(&outcomes(&[("a", "ok")]));
+        without.add(&outcomes(&[]), None);
+        without.add(&outcomes(&[("a", "ok")]), None);
         assert!(without.differences(&outcomes(&[])).is_empty());
+    }
+
+    #[test]
+    fn the_status_of_a_suite_is_no_test() {
+        let mut without = Seen::default();
+        without
+            .add(&outcomes(&[("a", "ok"), ("b", "ok"), (STATUS, "0"), (LEFT_BEHIND, "0")]), None);
+        let differing = |with: &[(&str, &str)]| {
+            let entries = [("a", "ok"), ("b", "ok"), (STATUS, "0"), (LEFT_BEHIND, "0")];
+            let mut changed = outcomes(&entries);
+            changed.extend(outcomes(with));
+            tests_of(without.differences(&changed).iter())
+        };
+        assert_eq!(
+            differing(&[("b", "failed"), (STATUS, "1")]),
+            Some(BTreeSet::from(["b".into()]))
+        );
+        assert_eq!(differing(&[(STATUS, "1"), (LEFT_BEHIND, "2")]), None);
+        assert_eq!(tests_of(without.differences(&outcomes(&[(BROKE_OFF, "hangs")])).iter()), None);
     }
 
     #[test]

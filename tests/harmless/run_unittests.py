@@ -1,8 +1,8 @@
-"""Runs unit tests and writes one line per test: run_unittests.py FILE TEST...
+"""Runs unit tests and writes one line per test: run_unittests.py FILE TESTS [ID...]
 
-TEST is a module, or a folder in which all test_*.py are run. FILE gets lines "id<TAB>outcome", each
-flushed at once: the results so far survive a crash or a hang. Under MPI each rank writes a file of
-its own, FILE.<rank>.
+TESTS is a module, or a folder in which all test_*.py are run; of these tests, those with an ID, if
+any is given. FILE gets lines "id<TAB>outcome", each flushed at once: the results so far survive a
+crash or a hang. Under MPI each rank writes a file of its own, FILE.<rank>.
 """
 
 import os
@@ -77,15 +77,15 @@ def load(name):
     return unittest.defaultTestLoader.loadTestsFromName(name)
 
 
-def tests_of(suite):
+def tests_of(suite, ids):
     for part in suite:
         if isinstance(part, unittest.TestSuite):
-            yield from tests_of(part)
-        elif LEFT_OUT not in part.id():
+            yield from tests_of(part, ids)
+        elif LEFT_OUT not in part.id() and (not ids or part.id() in ids):
             yield part
 
 
 if __name__ == "__main__":
-    suite = unittest.TestSuite(tests_of(load(name) for name in sys.argv[2:]))
+    suite = unittest.TestSuite(tests_of(load(sys.argv[2]), set(sys.argv[3:])))
     result = unittest.TextTestRunner(verbosity=2, resultclass=Outcomes).run(suite)
     sys.exit(not result.wasSuccessful())

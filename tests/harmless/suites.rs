@@ -6,6 +6,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use plimsoll_tests::artifacts::{artifacts, target_dir, workspace_dir};
@@ -16,7 +17,7 @@ use plimsoll_tests::scratch::Scratch;
 
 use crate::distribution_sources::succeeds;
 use crate::llvm_tests::LlvmTests;
-use crate::outcomes::{self, Outcomes};
+use crate::outcomes::{self, BROKE_OFF, LEFT_BEHIND, Outcomes, STATUS};
 
 /// Measurement of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +73,8 @@ pub struct Suite {
     /// Whether the suite takes only seconds, so that continuous integration runs it.
     pub is_short: bool,
     kind: Kind,
+    /// Command of a program, once it is built; `None` if it cannot be built.
+    built: OnceLock<Option<Vec<OsString>>>,
 }
 
 /// `SOURCE` and `PROGRAM` in a program's command stand for its source and for the file to build; a
@@ -131,29 +134,33 @@ pub fn suites() -> Vec<Suite> {
         name: (*source).to_owned(),
         is_short: true,
         kind: Kind::Program { source, command, package },
+        built: OnceLock::new(),
     });
     let cpython = CPYTHON.iter().map(|(module, is_short)| Suite {
         name: format!("cpython {module}"),
         is_short: *is_short,
         kind: Kind::CPython(module),
+        built: OnceLock::new(),
     });
     let mpi4py = [(Mpi::Mpich, 1), (Mpi::Mpich, 2), (Mpi::OpenMpi, 1), (Mpi::OpenMpi, 4)];
     let mpi4py = mpi4py.into_iter().map(|(mpi, ranks)| Suite {
         name: format!("mpi4py {mpi}, {ranks} ranks"),
         is_short: false,
         kind: Kind::Mpi4py(mpi, ranks),
+        built: OnceLock::new(),
     });
     let llvm = [("gcc", OpenMpRuntime::Gomp), ("clang", OpenMpRuntime::Llvm)];
     let llvm = llvm.into_iter().map(|(compiler, runtime)| Suite {
         name: format!("llvm openmp, {compiler}"),
         is_short: false,
         kind: Kind::Llvm(LlvmTests::new(runtime)),
+        built: OnceLock::new(),
     });
     programs.chain(cpython).chain(mpi4py).chain(llvm).collect()
 }
 
-/// Maximum duration of a suite.
-const LIMIT: Duration = Duration::from_secs(420);
+/// Maximum duration of a run, which shares the cores with others.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Returns the folder of CPython's own tests, for the distribution's Python.
 fn cpython() -> Option<PathBuf> {
@@ -216,8 +223,13 @@ impl Suite {
         }
     }
 
-    /// Returns the command of a program; compiles the program if necessary.
+    /// Returns the command of a program. The first call compiles the program: a later one could
+    /// find it running.
     fn program(&self, source: &str) -> Option<Vec<OsString>> {
+        self.built.get_or_init(|| self.build(source)).clone()
+    }
+
+    fn build(&self, source: &str) -> Option<Vec<OsString>> {
         let Kind::Program { command, .. } = &self.kind else { return None };
         let path = workspace_dir().join("tests/harmless/programs").join(source);
         if !command.contains(&PROGRAM) {
@@ -248,8 +260,19 @@ impl Suite {
         }
     }
 
-    /// Runs the suite, without Plimsoll or in one of its modes. A suite of many programs runs only
-    /// the tests that `only` names, if given; other suites run all.
+    /// Returns whether a run needs all cores for itself: ranks poll where other programs wait, and
+    /// on shared cores each message waits for a time slice.
+    pub const fn runs_alone(&self) -> bool {
+        matches!(self.kind, Kind::Mpi4py(_, 2..))
+    }
+
+    /// Returns whether each test has a process of its own, so that none fails because of others.
+    pub const fn has_separate_tests(&self) -> bool {
+        matches!(self.kind, Kind::Llvm(_))
+    }
+
+    /// Runs the suite, without Plimsoll or in one of its modes. Runs only the tests that `only`
+    /// names, if given; the programs of this project have no single tests.
     pub fn run(&self, mode: Option<Mode>, only: Option<&BTreeSet<String>>) -> Outcomes {
         if let Kind::Llvm(tests) = &self.kind {
             return tests.run(mode, only);
@@ -258,7 +281,10 @@ impl Suite {
         let results = scratch.path().join("results");
         let runner = workspace_dir().join("tests/harmless/run_unittests.py");
         let unittests = |python: PathBuf, tests: OsString| -> Vec<OsString> {
-            vec![python.into(), runner.clone().into(), results.clone().into(), tests]
+            let mut words: Vec<OsString> =
+                vec![python.into(), runner.clone().into(), results.clone().into(), tests];
+            words.extend(only.into_iter().flatten().map(|test| id_of_unittest(test).into()));
+            words
         };
         let mut command = Command::new("env");
         let program = match &self.kind {
@@ -282,14 +308,29 @@ impl Suite {
             command.args(mode.options()).args(["--verbose", "0", "--"]);
         }
         command.args(&program);
-        let finished = process::run(command, scratch.path(), LIMIT);
-        let mut found = match &self.kind {
-            Kind::Program { .. } => outcomes::from_output(&finished.stdout),
+        let finished = process::try_run(&mut command, scratch.path(), LIMIT);
+        let mut found = match (&self.kind, &finished) {
+            (Kind::Program { .. }, Ok(finished)) => outcomes::from_output(&finished.stdout),
             _ => unittest_outcomes(scratch.path()),
         };
-        found.insert("(status)".to_owned(), finished.status.to_string());
-        found.insert("(left behind)".to_owned(), finished.left_behind.len().to_string());
+        match finished {
+            Ok(finished) => {
+                found.insert(STATUS.to_owned(), finished.status.to_string());
+                found.insert(LEFT_BEHIND.to_owned(), finished.left_behind.len().to_string());
+            }
+            Err(_) => {
+                found.insert(BROKE_OFF.to_owned(), String::from("hangs"));
+            }
+        }
         found
+    }
+}
+
+/// Returns the id by which a runner knows a test: without the rank that ran it.
+fn id_of_unittest(test: &str) -> &str {
+    match test.strip_prefix("rank ").and_then(|rest| rest.split_once(": ")) {
+        Some((_, id)) => id,
+        None => test,
     }
 }
 
@@ -304,4 +345,18 @@ fn unittest_outcomes(folder: &Path) -> Outcomes {
         found.extend(outcomes::from_lines(&text, &prefix.unwrap_or_default()));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_know_a_test_by_its_own_id() {
+        assert_eq!(
+            id_of_unittest("rank 3: test_spawn.TestSpawn.test"),
+            "test_spawn.TestSpawn.test"
+        );
+        assert_eq!(id_of_unittest("test.test_time.Tests.test_a"), "test.test_time.Tests.test_a");
+    }
 }
