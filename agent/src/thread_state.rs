@@ -50,6 +50,8 @@ pub struct ThreadBlock {
     pub busy: AtomicU64,
     /// Whether the application believes that it has blocked the sampling signal.
     pub signal_hidden: AtomicBool,
+    /// Signals that the thread waits for, without the sampling signal; bit 0 is signal 1.
+    pub awaited_signals: AtomicU64,
     /// Timer that sends the sampling signal to the thread.
     pub timer: Timer,
     /// Hazard pointer: the module snapshot that this thread uses now; null if none.

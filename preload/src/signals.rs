@@ -71,6 +71,10 @@ mod c {
         pthread_sigmask(how: c_int, new: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int
     }
     crate::real! {
+        /// Creates a descriptor that reads signals, or changes its set.
+        signalfd(descriptor: c_int, signals: *const libc::sigset_t, flags: c_int) -> c_int
+    }
+    crate::real! {
         /// Changes the thread's mask.
         sigprocmask(how: c_int, new: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int
     }
@@ -361,8 +365,7 @@ unsafe fn change_mask(
         let mut passed = new;
         if !new.is_null() {
             kept = *new;
-            let samples = observed_process::current().is_some_and(|it| !it.has_stepped_aside());
-            if samples && libc::sigismember(new, SIGNAL) == 1 {
+            if hides_samples() && libc::sigismember(new, SIGNAL) == 1 {
                 libc::sigdelset(&mut kept, SIGNAL);
                 now_hidden = how != libc::SIG_UNBLOCK;
             } else if how == libc::SIG_SETMASK {
@@ -379,6 +382,53 @@ unsafe fn change_mask(
         }
         let _ = &kept;
         result
+    }
+}
+
+/// Returns whether the application must not take signals of samples.
+fn hides_samples() -> bool {
+    observed_process::current().is_some_and(|observed| !observed.has_stepped_aside())
+}
+
+/// Returns the set of signals for a call of sigwait, sigwaitinfo or sigtimedwait: that of the
+/// caller, or a copy without the sampling signal. A program that waits for all signals would take
+/// a sample for one of them, and many end then.
+///
+/// # Safety
+/// `signals` as for these functions.
+pub unsafe fn awaited_signals(signals: *const libc::sigset_t) -> *const libc::sigset_t {
+    // SAFETY: the block is the calling thread's, and stays until the thread has ended; the set is
+    // as the caller promises. Linux reads the first 64 signals only.
+    unsafe {
+        if !hides_samples() || signals.is_null() || libc::sigismember(signals, SIGNAL) != 1 {
+            return signals;
+        }
+        let Some(block) = plimsoll_agent::tls::get().as_ref() else { return signals };
+        let all = signals.cast::<u64>().read_unaligned();
+        block.awaited_signals.store(all & !(1 << (SIGNAL - 1)), Ordering::Relaxed);
+        (&raw const block.awaited_signals).cast()
+    }
+}
+
+/// Hook of signalfd: a descriptor for all signals reads no samples.
+///
+/// # Safety
+/// As the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn signalfd(
+    descriptor: c_int,
+    signals: *const libc::sigset_t,
+    flags: c_int,
+) -> c_int {
+    if signals.is_null() || !hides_samples() {
+        // SAFETY: as the caller promises.
+        return unsafe { c::signalfd(descriptor, signals, flags) };
+    }
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut kept = *signals;
+        libc::sigdelset(&mut kept, SIGNAL);
+        c::signalfd(descriptor, &kept, flags)
     }
 }
 

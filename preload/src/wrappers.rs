@@ -15,6 +15,7 @@ use plimsoll_wire::sync_id::{SyncScope, is_recorded};
 use crate::call_plans::{CallPlan, Steps};
 use crate::guard::guarded;
 use crate::partners::Exchange;
+use crate::signals::awaited_signals;
 use crate::stubs::{Entered, Frame, call_of, symbol_variant_of};
 use crate::this_thread::this_thread;
 use crate::{gomp, job, message, outlined_tasks, partners, real, stream_calls, synchronisations};
@@ -56,6 +57,10 @@ pub unsafe extern "C" fn enter(frame: &mut Frame, code: u32) -> Entered {
     // MPI_Comm_create_from_group is followed whether or not it is measured, so that all ranks reach
     // the same result.
     let followed = symbol_variant == 0 && call == COMM_CREATE_FROM_GROUP;
+    if (SIGWAIT..=SIGWAITINFO).contains(&call) {
+        // SAFETY: the first argument of these calls is a set of signals.
+        frame.registers[0] = unsafe { awaited_signals(frame.registers[0] as *const _) } as usize;
+    }
     let unmeasured = || Entered { function, measured: usize::from(followed) };
     if !REGIONS.load(Ordering::Relaxed) {
         return unmeasured();
@@ -290,6 +295,11 @@ unsafe fn note_return(frame: &Frame, result: isize) {
     }
 }
 
+/// Calls that wait for a set of signals: sigwait, sigtimedwait and sigwaitinfo, one after another
+/// in the table.
+const SIGWAIT: CallId = id_of("sigwait");
+const SIGWAITINFO: CallId = id_of("sigwaitinfo");
+const _: () = assert!(SIGWAITINFO - SIGWAIT == 2 && id_of("sigtimedwait") == SIGWAIT + 1);
 const COMM_CREATE_FROM_GROUP: CallId = id_of("MPI_Comm_create_from_group");
 const REQUEST_FREE: CallId = id_of("MPI_Request_free");
 const TYPE_FREE: CallId = id_of("MPI_Type_free");

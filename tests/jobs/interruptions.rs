@@ -1,6 +1,16 @@
-//! Calls that a signal would end early take as long as without Plimsoll.
+//! Calls that a signal would end early take as long as without Plimsoll, and those that take
+//! signals take only the program's.
 
 use plimsoll_tests::subject_job::{Job, Watch};
+
+#[test]
+fn a_program_that_waits_for_all_signals_takes_no_samples() {
+    let job = Job::alone("awaits_signals").shares_cores();
+    let plain = job.run().succeeded();
+    for options in ["--regions off", "--clock wall", "--period 200us"] {
+        job.clone().options(options).watch(Watch::Run).run().assert_same_as(&plain);
+    }
+}
 
 #[test]
 fn samples_by_wall_clock_end_no_call_early() {
