@@ -37,12 +37,15 @@ impl Frame {
     }
 }
 
+type ThreadState = unsafe extern "C" fn() -> u64;
+type IsFinalizing = unsafe extern "C" fn() -> c_int;
+
 /// The interpreter of this process.
 pub struct Interpreter {
     /// `PyGILState_GetThisThreadState`, which reads a thread-specific value: it needs no lock.
-    thread_state: unsafe extern "C" fn() -> u64,
+    thread_state: ThreadState,
     /// `Py_IsFinalizing`, or its name before CPython 3.13.
-    is_finalizing: unsafe extern "C" fn() -> c_int,
+    is_finalizing: IsFinalizing,
     layout: &'static Layout,
     code_objects: CodeObjects,
 }
@@ -71,8 +74,10 @@ impl Interpreter {
         // SAFETY: the functions have these types.
         unsafe {
             Some(Self {
-                thread_state: core::mem::transmute::<*mut libc::c_void, _>(thread_state),
-                is_finalizing: core::mem::transmute::<*mut libc::c_void, _>(is_finalizing),
+                thread_state: core::mem::transmute::<*mut libc::c_void, ThreadState>(thread_state),
+                is_finalizing: core::mem::transmute::<*mut libc::c_void, IsFinalizing>(
+                    is_finalizing,
+                ),
                 layout,
                 code_objects,
             })
