@@ -25,15 +25,15 @@ use code_objects::CodeObjects;
 use layouts::{CPYTHON_3_11, CPYTHON_3_12, CPYTHON_3_13, Evaluation, Layout, RunEnd};
 use plimsoll_wire::segment::ScriptFunction;
 
-/// Bit in the address of a frame that is a function of a script; the rest is the address of its
-/// code object. Its `return_slot` is the address of the interpreter's frame.
-const CODE_OBJECT: u64 = 1 << 61;
+/// Bit in the address of a frame that is a function of a script; the rest is the address of the
+/// instruction that it executes. Its `return_slot` is the address of the interpreter's frame.
+const INSTRUCTION: u64 = 1 << 61;
 
 impl Frame {
     /// Returns whether the frame is a function of a script, which stands nowhere on the stack.
     #[inline]
     pub fn is_of_script(&self) -> bool {
-        self.address & CODE_OBJECT != 0
+        self.address & INSTRUCTION != 0
     }
 }
 
@@ -130,7 +130,7 @@ impl Interpreter {
             }
             let is_it = frame == expected.return_slot
                 && frame != 0
-                && read(frame + layout.frame_code) | CODE_OBJECT == expected.address;
+                && read(frame + layout.frame_instruction) | INSTRUCTION == expected.address;
             if is_it {
                 frame = read(frame + layout.frame_caller);
             }
@@ -222,9 +222,15 @@ impl Runs {
                 break;
             }
             let memory = &mut self.memory;
-            let Ok(code) = memory.read(frame + layout.frame_code) else { break };
-            if let Some(id) = interpreter.code_objects.intern(code, memory, published, module) {
-                let address = code | CODE_OBJECT;
+            let (Ok(code), Ok(instruction)) = (
+                memory.read(frame + layout.frame_code),
+                memory.read(frame + layout.frame_instruction),
+            ) else {
+                break;
+            };
+            let place = (code, instruction);
+            if let Some(id) = interpreter.code_objects.intern(place, memory, published, module) {
+                let address = instruction | INSTRUCTION;
                 if !push(Frame { address, return_slot: frame, id, stub: 0 }) {
                     break;
                 }

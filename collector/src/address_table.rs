@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, call};
 use plimsoll_wire::segment::{
-    ADDRESS_IS_CONSTRUCT, ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF, MAX_ADDRESSES, script_index,
+    ADDRESS_IS_CONSTRUCT, ADDRESS_IS_DECLARED, ADDRESS_IS_LEAF, MAX_ADDRESSES, script_place,
 };
 use serde::{Deserialize, Serialize};
 
@@ -166,7 +166,7 @@ impl Addresses {
                 }
                 self.seen[id as usize] = Some(raw);
                 self.waiting.push(id);
-                if script_index(value).is_some() {
+                if script_place(value).is_some() {
                     self.interpreters.insert(module);
                 }
                 raw
@@ -188,13 +188,13 @@ impl Addresses {
 
     /// Returns whether an address stands for a function of a script.
     pub(crate) fn is_of_script(&self, id: u32) -> bool {
-        self.raw(id).is_some_and(|raw| script_index(raw.value).is_some())
+        self.raw(id).is_some_and(|raw| script_place(raw.value).is_some())
     }
 
     /// Returns whether an address is code of an interpreter that executes functions of scripts.
     pub(crate) fn is_in_interpreter(&self, id: u32) -> bool {
         self.raw(id).is_some_and(|raw| {
-            script_index(raw.value).is_none() && self.interpreters.contains(&raw.module)
+            script_place(raw.value).is_none() && self.interpreters.contains(&raw.module)
         })
     }
 

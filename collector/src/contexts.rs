@@ -106,6 +106,7 @@ impl<'a> Contexts<'a> {
         let mut region = self.makers.get(&self.tree.root(raw)).copied();
         let mut caller = path.get(begin.wrapping_sub(1)).copied().unwrap_or(ROOT);
         let mut in_mpi = false;
+        let mut script = None;
         let path = self.without_runtime(path.get(begin..).unwrap_or_default());
         if path.last() != Some(&raw) {
             self.uncounted.insert(raw);
@@ -127,7 +128,7 @@ impl<'a> Contexts<'a> {
             let has_site = is_mpi || frame.is_some_and(makes_region);
             let site =
                 if has_site { self.named(caller).map_or(0, |named| named.offset) } else { 0 };
-            let line_of = if is_mpi { self.tree.address(caller) } else { 0 };
+            let line_of = if is_mpi { self.site_with_line(caller, script) } else { 0 };
             let frame = match named {
                 Some(named) => self.of_address(named.frame, call, line_of),
                 None => self.frame(unknown()),
@@ -143,6 +144,7 @@ impl<'a> Contexts<'a> {
             }
             reached = Some(UserContext { called, inner });
             caller = *raw;
+            script = Some(*raw).filter(|raw| self.is_of_script(*raw)).or(script);
         }
         self.known.insert(raw, reached);
         reached
@@ -229,9 +231,7 @@ impl<'a> Contexts<'a> {
     /// their time counts for these functions.
     fn without_interpreter(&self, mut path: Vec<RawId>) -> Vec<RawId> {
         let (tree, addresses) = (self.tree, self.addresses);
-        if addresses.has_scripts()
-            && path.iter().any(|raw| addresses.is_of_script(tree.address(*raw)))
-        {
+        if addresses.has_scripts() && path.iter().any(|raw| self.is_of_script(*raw)) {
             let is_main = |raw: RawId| self.named(raw).is_some_and(|it| it.role == Role::Main);
             path.retain(|raw| !addresses.is_in_interpreter(tree.address(*raw)) || is_main(*raw));
         }
@@ -264,6 +264,17 @@ impl<'a> Contexts<'a> {
             rest = &rest[runtime + 1..];
         }
         kept
+    }
+
+    fn is_of_script(&self, raw: RawId) -> bool {
+        self.addresses.is_of_script(self.tree.address(raw))
+    }
+
+    /// Returns the address id of the site of a call, for its line: that of its caller or, if that
+    /// has no lines, of the innermost function of a script around it.
+    fn site_with_line(&self, caller: RawId, script: Option<RawId>) -> u32 {
+        let has_line = self.named(caller).is_some_and(|named| named.call_line.is_some());
+        self.tree.address(script.filter(|_| !has_line).unwrap_or(caller))
     }
 
     /// Whether a raw context is the function of this library that creates threads for the program.

@@ -1,54 +1,80 @@
-//! Code objects of an interpreter: each is numbered and named once per process.
+//! Code objects of an interpreter and their instructions: each is numbered once per process.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::layouts::{Layout, STRING_KIND, STRING_LENGTH};
+use super::layouts::{BYTES, BYTES_LENGTH, Layout, STRING_KIND, STRING_LENGTH};
 use crate::addresses::Published;
 use crate::stack_memory::CheckedMemory;
 use plimsoll_sys::mapping;
 use plimsoll_wire::segment::{
-    ADDRESS_IS_LEAF, MAX_SCRIPT_FILE, MAX_SCRIPT_FUNCTIONS, MAX_SCRIPT_NAME, SCRIPT_VALUE,
-    ScriptFunction,
+    ADDRESS_IS_LEAF, MAX_SCRIPT_FILE, MAX_SCRIPT_FUNCTIONS, MAX_SCRIPT_NAME, ScriptFunction,
+    script_value,
 };
 
-/// Number of entries of the table of code objects: twice the functions that can be named.
-const TABLE: usize = 2 * MAX_SCRIPT_FUNCTIONS;
-/// Maximum number of probes before a code object is not shown.
+/// Number of entries of the table of functions: twice those that can be named.
+const FUNCTIONS: usize = 2 * MAX_SCRIPT_FUNCTIONS;
+/// Number of entries of the table of instructions.
+const INSTRUCTIONS: usize = 1 << 14;
+/// Maximum number of probes before an address is left out.
 const PROBES: usize = 32;
 
-/// Code objects by their address: id, with a check in the upper half, since another function may
+/// Numbers by addresses of objects, each with a check in the upper half, since another object may
 /// get the memory of one that was freed. Lives in zeroed memory.
-struct Known([(AtomicU64, AtomicU64); TABLE]);
+struct Numbers<const ENTRIES: usize>([(AtomicU64, AtomicU64); ENTRIES]);
 
-/// Code objects of a process.
+impl<const ENTRIES: usize> Numbers<ENTRIES> {
+    fn new() -> Option<&'static Self> {
+        let memory = mapping::private(size_of::<Self>()).cast::<Self>();
+        // SAFETY: zeroed memory is an empty table, and never unmapped.
+        unsafe { memory.as_ref() }
+    }
+
+    /// Returns the number of an object, made by `new` on first use; `None` without room. Another
+    /// thread may number the same object meanwhile: it then has two numbers.
+    fn get(&self, object: u64, check: u64, new: impl FnOnce() -> Option<u32>) -> Option<u32> {
+        let first = (object.wrapping_mul(SPREAD) >> 40) as usize;
+        let mut places = (first..first + PROBES).map(|at| &self.0[at % ENTRIES]);
+        let (_, number) = places.find(|(key, _)| {
+            let found = key.compare_exchange(0, object, Ordering::AcqRel, Ordering::Acquire);
+            found.map_or_else(|other| other == object, |_| true)
+        })?;
+        let known = number.load(Ordering::Acquire);
+        if known >> 32 == check {
+            return Some(known as u32);
+        }
+        let new = new()?;
+        number.store(check << 32 | u64::from(new), Ordering::Release);
+        Some(new)
+    }
+}
+
+/// Code objects of a process, and their instructions.
 pub struct CodeObjects {
     layout: &'static Layout,
-    known: &'static Known,
+    /// Numbers of functions, by code object.
+    numbers: &'static Numbers<FUNCTIONS>,
+    /// Address ids, by instruction.
+    ids: &'static Numbers<INSTRUCTIONS>,
     functions: &'static [ScriptFunction],
     used: &'static AtomicU32,
 }
 
 impl CodeObjects {
-    /// Creates an empty table. Names are written to `functions`; `used` counts those in use.
+    /// Creates empty tables. Names are written to `functions`; `used` counts those in use.
     pub fn new(
         layout: &'static Layout,
         functions: &'static [ScriptFunction],
         used: &'static AtomicU32,
     ) -> Option<Self> {
-        let known = mapping::private(size_of::<Known>());
-        if known.is_null() {
-            return None;
-        }
-        // SAFETY: zeroed memory is an empty table, and never unmapped.
-        Some(Self { layout, known: unsafe { &*known.cast::<Known>() }, functions, used })
+        Some(Self { layout, numbers: Numbers::new()?, ids: Numbers::new()?, functions, used })
     }
 
-    /// Returns the address id of a code object, numbered and named on first use; `None` if it
-    /// cannot be read, or if there is no room for its name. `module` is the number of the
-    /// interpreter's module.
+    /// Returns the address id of an instruction of a code object; `None` if it cannot be read, or
+    /// if there is no room for it. On first use its line is looked up, and its function numbered
+    /// and named. `module` is the number of the interpreter's module.
     pub fn intern(
         &self,
-        code: u64,
+        (code, instruction): (u64, u64),
         memory: &mut CheckedMemory,
         published: &Published<'_>,
         module: u32,
@@ -56,22 +82,60 @@ impl CodeObjects {
         let name = memory.read(code + self.layout.code_name).ok()?;
         let line = memory.read_part(code + self.layout.code_line, 4).ok()? as u32;
         let check = ((name ^ u64::from(line) << 20).wrapping_mul(SPREAD) >> 32).max(1);
-        let first = (code.wrapping_mul(SPREAD) >> 40) as usize;
-        let entry = (first..first + PROBES).map(|at| &self.known.0[at % TABLE]).find(|(key, _)| {
-            let found = key.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
-            found.map_or_else(|other| other == code, |_| true)
-        });
-        let (_, payload) = entry?;
-        let known = payload.load(Ordering::Acquire);
-        if known >> 32 == check {
-            return Some(known as u32);
+        self.ids.get(instruction, check, || {
+            let function =
+                self.numbers.get(code, check, || self.name(code, (name, line), memory))?;
+            let line = self.line(code, instruction, line, memory).unwrap_or(line);
+            published.announce(script_value(function, line), module, ADDRESS_IS_LEAF).ok()
+        })
+    }
+
+    /// Returns the line of an instruction of a code object that begins in line `first`; `None` if
+    /// it has none. Source: Objects/locations.md of CPython 3.11.
+    fn line(
+        &self,
+        code: u64,
+        instruction: u64,
+        first: u32,
+        memory: &mut CheckedMemory,
+    ) -> Option<u32> {
+        let table = memory.read(code + self.layout.code_lines).ok()?;
+        let length = memory.read(table + BYTES_LENGTH).ok()?.min(MAX_LINES_BYTES);
+        let mut at = table + BYTES;
+        let end = at + length;
+        let mut next = || {
+            let byte = (at < end).then(|| memory.read_part(at, 1).ok())??;
+            at += 1;
+            Some(byte)
+        };
+        // Instructions are counted in units of two bytes.
+        let wanted = instruction.checked_sub(code + self.layout.code_begin)? / 2;
+        let (mut passed, mut line) = (0, i64::from(first));
+        loop {
+            let head = next()?;
+            let (kind, units) = (head >> 3 & 15, (head & 7) + 1);
+            let (change, rest) = match kind {
+                // Columns follow.
+                0..=9 => (0, 1),
+                10..=12 => (kind as i64 - 10, 2),
+                13 | 14 => {
+                    let number = variable(&mut next)?;
+                    let change = (number >> 1) as i64;
+                    if kind == 14 {
+                        // The last line and two columns.
+                        (0..3).try_for_each(|_| variable(&mut next).map(|_| ()))?;
+                    }
+                    (if number & 1 != 0 { -change } else { change }, 0)
+                }
+                _ => (0, 0),
+            };
+            (0..rest).try_for_each(|_| next().map(|_| ()))?;
+            line += change;
+            passed += units;
+            if wanted < passed {
+                return u32::try_from(line).ok().filter(|_| kind != 15);
+            }
         }
-        // Another thread may name the same function meanwhile: it then has two ids.
-        let function = self.name(code, (name, line), memory)?;
-        let value = SCRIPT_VALUE + u64::from(function);
-        let id = published.announce(value, module, ADDRESS_IS_LEAF).ok()?;
-        payload.store(check << 32 | u64::from(id), Ordering::Release);
-        Some(id)
     }
 
     /// Writes the name and the first line of a code object, and returns the function's number.
@@ -117,6 +181,22 @@ impl CodeObjects {
         }
     }
 }
+
+/// Reads a number in groups of six bits, the lowest first; a further bit says that more follow.
+fn variable(next: &mut impl FnMut() -> Option<u64>) -> Option<u64> {
+    let mut number = 0;
+    for group in 0..10 {
+        let byte = next()?;
+        number |= (byte & 63) << (6 * group);
+        if byte & 64 == 0 {
+            break;
+        }
+    }
+    Some(number)
+}
+
+/// Maximum number of bytes of a table of lines that are searched.
+const MAX_LINES_BYTES: u64 = 1 << 16;
 
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 

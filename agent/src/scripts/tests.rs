@@ -3,9 +3,9 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::layouts::{STRING_KIND, STRING_LENGTH};
+use super::layouts::{BYTES, BYTES_LENGTH, STRING_KIND, STRING_LENGTH};
 use super::*;
-use plimsoll_wire::segment::{Address, MAX_ADDRESSES, SCRIPT_VALUE};
+use plimsoll_wire::segment::{Address, script_place};
 
 thread_local! {
     static STATE: Cell<u64> = const { Cell::new(0) };
@@ -19,6 +19,34 @@ unsafe extern "C" fn thread_state() -> u64 {
 unsafe extern "C" fn is_finalizing() -> c_int {
     ENDS.get().into()
 }
+
+/// A table of lines: each entry a head with kind and length, and what the kind has behind it. Source:
+/// Objects/locations.md of CPython 3.11.
+const LINES_TABLE: [u8; 15] = [
+    // Four units in the first line, with columns in one byte; two in the next line, with columns in
+    // two.
+    0x80 | 3 << 3 | 3,
+    0x11,
+    0x80 | 11 << 3 | 1,
+    5,
+    9,
+    // Two units two lines before that, without columns.
+    0x80 | 13 << 3 | 1,
+    5,
+    // One unit forty lines behind that, with its last line and columns.
+    0x80 | 14 << 3,
+    64 | 16,
+    1,
+    0,
+    64 | 1,
+    2,
+    3,
+    // Eight units without a line.
+    0x80 | 15 << 3 | 7,
+];
+/// Lines of the units, from the first line of the function on.
+const LINES: [Option<i64>; 10] =
+    [Some(0), Some(0), Some(0), Some(0), Some(1), Some(1), Some(-1), Some(-1), Some(39), None];
 
 const LAYOUTS: [&Layout; 3] = [&CPYTHON_3_11, &CPYTHON_3_12, &CPYTHON_3_13];
 
@@ -49,7 +77,7 @@ impl Subject {
             layout,
             interpreter: Interpreter { thread_state, is_finalizing, layout, code_objects },
             functions,
-            table: (0..MAX_ADDRESSES.min(64)).map(|_| address()).collect(),
+            table: (0..64).map(|_| address()).collect(),
             used: AtomicU32::new(1),
             memory: Vec::new(),
         }
@@ -76,18 +104,23 @@ impl Subject {
         self.structure(&words)
     }
 
+    /// Returns a code object; its instructions lie in the lines of [`LINES`].
     fn code(&mut self, name: &str, line: u64) -> u64 {
         let (name, file) = (self.text(name), self.text("/home/ada/model.py"));
+        let bytes = (BYTES..).zip(LINES_TABLE.iter().map(|byte| u64::from(*byte)));
+        let length = (BYTES_LENGTH, LINES_TABLE.len() as u64);
+        let lines = self.structure(&[length].into_iter().chain(bytes).collect::<Vec<_>>());
         let layout = self.layout;
         self.structure(&[
             (layout.code_name, name),
             (layout.code_file, file),
             (layout.code_line, line),
+            (layout.code_lines, lines),
         ])
     }
 
     /// Returns the innermost frame of a run of the functions with these code objects, outermost
-    /// first, and the frame that the next run continues from.
+    /// first, and the frame that the next run continues from. Each executes its first instruction.
     fn run(&mut self, codes: &[u64], caller: u64) -> (u64, u64) {
         let layout = self.layout;
         let mut frame = caller;
@@ -96,7 +129,11 @@ impl Subject {
         }
         let entry = frame;
         for (index, code) in codes.iter().enumerate() {
-            let mut words = vec![(layout.frame_code, *code), (layout.frame_caller, frame)];
+            let mut words = vec![
+                (layout.frame_code, *code),
+                (layout.frame_caller, frame),
+                (layout.frame_instruction, *code + layout.code_begin),
+            ];
             if let (0, RunEnd::With(at)) = (index, layout.end) {
                 words.push((at, 1));
             }
@@ -134,12 +171,16 @@ impl Subject {
         found
     }
 
-    /// Returns the name and the first line of a frame's function.
-    fn name(&self, frame: &Frame) -> (String, u32) {
+    /// Returns the number of a frame's function, and its current line.
+    fn place(&self, frame: &Frame) -> (usize, u32) {
         let address = &self.table[frame.id as usize];
         assert_eq!(address.module.load(Ordering::Relaxed), 7);
-        let index = address.value.load(Ordering::Relaxed) - SCRIPT_VALUE;
-        let function = &self.functions[index as usize];
+        script_place(address.value.load(Ordering::Relaxed)).unwrap()
+    }
+
+    /// Returns the name and the first line of a frame's function.
+    fn name(&self, frame: &Frame) -> (String, u32) {
+        let function = &self.functions[self.place(frame).0];
         let text = |room: &[core::sync::atomic::AtomicU8], bytes: &AtomicU32| {
             let bytes = &room[..bytes.load(Ordering::Relaxed) as usize];
             String::from_utf8(bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect())
@@ -190,15 +231,14 @@ fn a_path_stands_while_the_same_functions_are_executed() {
         ENDS.set(true);
         assert!(!executes(&subject), "structures are freed while the interpreter ends");
         ENDS.set(false);
-        // Another function at the same place.
+        // Another function, or another place of the same, in the frame.
         let frame = path[0].return_slot as *mut u64;
-        let place = frame.wrapping_byte_add(layout.frame_code as usize);
-        // SAFETY: the frame is memory of the subject.
-        unsafe { place.write(heat) };
-        assert!(!executes(&subject));
-        // SAFETY: as above.
-        unsafe { place.write(solve) };
-        assert!(executes(&subject));
+        let place = frame.wrapping_byte_add(layout.frame_instruction as usize);
+        for (instruction, stands) in [(heat, false), (solve + 2, false), (solve, true)] {
+            // SAFETY: the frame is memory of the subject.
+            unsafe { place.write(instruction + layout.code_begin) };
+            assert_eq!(executes(&subject), stands);
+        }
         // The function calls another one.
         subject.execute(&[module, solve], &[heat]);
         assert!(!executes(&subject));
@@ -218,6 +258,25 @@ fn another_function_in_the_memory_of_a_freed_one_has_its_own_name() {
     // SAFETY: code objects are memory of the subject.
     unsafe { *name_of(first) = *name_of(other) };
     assert_eq!(subject.name(&subject.take(&mut runs)[0]).0, "other");
+}
+
+#[test]
+fn the_current_line_of_a_function_is_known() {
+    for layout in LAYOUTS {
+        let mut subject = Subject::new(layout);
+        let solve = subject.code("solve", 100);
+        for (unit, line) in (0..).zip(LINES) {
+            subject.execute(&[solve], &[solve]);
+            let mut runs = subject.interpreter.runs();
+            let instruction = (runs.frame + layout.frame_instruction) as *mut u64;
+            // SAFETY: the frame is memory of the subject.
+            unsafe { *instruction = solve + layout.code_begin + 2 * unit };
+            let found = subject.take(&mut runs);
+            // An instruction without a line counts for the first one.
+            let expected = (100 + line.unwrap_or(0)) as u32;
+            assert_eq!(subject.place(&found[0]), (0, expected), "unit {unit}");
+        }
+    }
 }
 
 #[test]

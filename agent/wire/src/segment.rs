@@ -207,8 +207,8 @@ pub struct ScriptFunction {
 /// An interned address.
 #[repr(C)]
 pub struct Address {
-    /// A return address, a program counter (innermost frames), a wrapped call's id, or
-    /// [`SCRIPT_VALUE`] plus the index of a function of a script.
+    /// A return address, a program counter (innermost frames), a wrapped call's id, or a
+    /// [`script_value`].
     pub value: AtomicU64,
     /// Index into the module table plus one; 0 for wrapped calls. For functions of scripts, the
     /// module with the interpreter.
@@ -231,13 +231,24 @@ pub const ADDRESS_IS_CONSTRUCT: u32 = 2;
 pub const ADDRESS_IS_DECLARED: u32 = 4;
 
 /// First value of addresses that stand for functions of scripts: no code lies there.
-pub const SCRIPT_VALUE: u64 = 1 << 61;
+const SCRIPT_VALUE: u64 = 1 << 61;
+/// Bits of the index of a function of a script; its current line stands above.
+const SCRIPT_INDEX_BITS: u32 = 16;
+const _: () = assert!(MAX_SCRIPT_FUNCTIONS <= 1 << SCRIPT_INDEX_BITS);
 
-/// Returns the index of the function of a script that an address stands for; `None` for code and
-/// wrapped calls.
-pub fn script_index(value: u64) -> Option<usize> {
-    let index = value.checked_sub(SCRIPT_VALUE)? as usize;
-    (index < MAX_SCRIPT_FUNCTIONS).then_some(index)
+/// Returns the value of the address that stands for a line of a function of a script, by the
+/// function's index.
+pub fn script_value(index: u32, line: u32) -> u64 {
+    SCRIPT_VALUE | u64::from(line) << SCRIPT_INDEX_BITS | u64::from(index)
+}
+
+/// Returns the index of the function of a script that an address stands for, and the line in it;
+/// `None` for code and wrapped calls.
+pub fn script_place(value: u64) -> Option<(usize, u32)> {
+    let place = value.checked_sub(SCRIPT_VALUE)?;
+    let index = place as usize & ((1 << SCRIPT_INDEX_BITS) - 1);
+    let line = u32::try_from(place >> SCRIPT_INDEX_BITS).ok()?;
+    (index < MAX_SCRIPT_FUNCTIONS).then_some((index, line))
 }
 
 /// Flag in [`Process::reported`]: the collector evaluates the run for the report.

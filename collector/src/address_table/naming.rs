@@ -9,7 +9,7 @@ use std::sync::Arc;
 use plimsoll_calls::{CallId, FIRST_CODE_ADDRESS, Provider, call};
 use plimsoll_sys::path_lookup::real_path;
 use plimsoll_sys::vdso::VDSO;
-use plimsoll_wire::segment::{ADDRESS_IS_LEAF, script_index};
+use plimsoll_wire::segment::{ADDRESS_IS_LEAF, script_place};
 use serde::{Deserialize, Serialize};
 
 use super::{Addresses, Detail, Named, Raw};
@@ -65,8 +65,8 @@ impl Addresses {
         if raw.value < FIRST_CODE_ADDRESS {
             return Some(self.name_call(raw.value as CallId, tables));
         }
-        if let Some(index) = script_index(raw.value) {
-            return Some(known.unwrap_or_else(|| self.name_script(index, tables)));
+        if let Some(place) = script_place(raw.value) {
+            return Some(known.unwrap_or_else(|| self.name_script(place, tables)));
         }
         let Some((key, address, module)) = self.find(raw, tables, structures) else {
             return Some(self.name_nowhere(raw));
@@ -112,8 +112,8 @@ impl Addresses {
         tables: &dyn Tables,
         structures: &mut Structures,
     ) -> Named {
-        if let Some(index) = script_index(raw.value) {
-            return self.name_script(index, tables);
+        if let Some(place) = script_place(raw.value) {
+            return self.name_script(place, tables);
         }
         match self.find(raw, tables, structures) {
             Some(found) => self.named_as(Raw { detail: Detail::Symbol, ..raw }, found, None, None),
@@ -129,7 +129,7 @@ impl Addresses {
         tables: &dyn Tables,
         structures: &mut Structures,
     ) -> Option<(ModuleId, Address)> {
-        if raw.value < FIRST_CODE_ADDRESS || script_index(raw.value).is_some() {
+        if raw.value < FIRST_CODE_ADDRESS || script_place(raw.value).is_some() {
             return None;
         }
         let (module, address, name) = self.find(raw, tables, structures)?;
@@ -211,17 +211,19 @@ impl Addresses {
         outside_functions(frame, value, detail)
     }
 
-    /// Names a function of a script, with the line at which it begins.
-    fn name_script(&mut self, index: usize, tables: &dyn Tables) -> Named {
+    /// Names a line of a function of a script. The frame has the line at which the function begins.
+    fn name_script(&mut self, (index, line): (usize, u32), tables: &dyn Tables) -> Named {
         let unknown = || ScriptInfo { name: "[unknown]".into(), file: String::new(), line: 0 };
-        let ScriptInfo { name, file, line } = tables.script_function(index).unwrap_or_else(unknown);
+        let script = tables.script_function(index).unwrap_or_else(unknown);
+        let has_file = script.line > 0;
         let frame = Frame {
-            line: Some(line).filter(|line| *line > 0),
-            ..plain(name, file_name(file.as_bytes()))
+            file: Some(script.file.clone()).filter(|_| has_file),
+            line: Some(script.line).filter(|_| has_file),
+            ..plain(script.name, file_name(script.file.as_bytes()))
         };
-        let frame = Frame { file: Some(file).filter(|_| frame.line.is_some()), ..frame };
+        let call_line = has_file.then(|| Location { file: Arc::from(script.file), line });
         let frame = self.intern(frame);
-        outside_functions(frame, line.into(), Detail::Structure)
+        Named { call_line, ..outside_functions(frame, line.into(), Detail::Structure) }
     }
 
     fn name_call(&mut self, id: CallId, tables: &dyn Tables) -> Named {
@@ -292,7 +294,7 @@ pub(crate) fn locate(
     structures: &mut Structures,
 ) -> Option<(ModuleId, Address)> {
     let (value, module, flags) = tables.address(id)?;
-    if script_index(value).is_some() {
+    if script_place(value).is_some() {
         return None;
     }
     let module = describe(module, tables, structures)?;

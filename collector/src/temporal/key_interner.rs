@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use plimsoll_calls::FIRST_CODE_ADDRESS;
-use plimsoll_wire::segment::script_index;
+use plimsoll_wire::segment::script_place;
 
 use super::Sources;
 use crate::address_table::locate;
@@ -26,7 +26,7 @@ const MAX_ANSWERS: usize = 1 << 12;
 enum Callee {
     /// Wrapped call, by its id.
     Wrapped(u64),
-    /// Function of a script, by the value of its address.
+    /// Function of a script, by its index.
     Script(u64),
     /// Function, by its index in [`KeyInterner::functions`].
     Function(u32),
@@ -350,9 +350,9 @@ impl KeyInterner {
         if value < FIRST_CODE_ADDRESS {
             return nothing(Callee::Wrapped(value));
         }
-        if script_index(value).is_some() {
+        if let Some((function, _)) = script_place(value) {
             self.interpreters.insert(number);
-            return nothing(Callee::Script(value));
+            return nothing(Callee::Script(function as u64));
         }
         // The loops of an interpreter are none of the script.
         if self.interpreters.contains(&number) {
@@ -388,7 +388,7 @@ impl KeyInterner {
                 match callee {
                     Callee::Unknown => (1, site, 0, 0, 0),
                     Callee::Wrapped(call) => (1, site, 1, call, 0),
-                    Callee::Script(value) => (1, site, 3, value, 0),
+                    Callee::Script(function) => (1, site, 3, function, 0),
                     Callee::Function(function) => {
                         let (module, entry) = place(function);
                         (1, site, 2, module, entry)

@@ -287,8 +287,8 @@ fn functions_of_a_script_stand_in_the_place_of_their_interpreter() {
     let interpreter = subject.module("/usr/bin/python3.11", 0, &[]);
     let [run, evaluate, again] =
         [0x7100, 0x7200, 0x7300].map(|at| subject.address(at, interpreter, 0));
-    let main = subject.script(0, ("main", 10), interpreter);
-    let solve = subject.script(1, ("Solver.solve", 3), interpreter);
+    let [main, in_line_12] = [11, 12].map(|line| subject.script(0, ("main", line), interpreter));
+    let solve = subject.script(1, ("Solver.solve", 4), interpreter);
     let barrier = subject.call("MPI_Barrier");
     let collector = Collector::new(Options::default());
     let spool = spool(&collector);
@@ -297,7 +297,7 @@ fn functions_of_a_script_stand_in_the_place_of_their_interpreter() {
     w.sample(BEGIN + 100, &[run, main, evaluate]);
     w.sample(BEGIN + 200, &[run, main, solve, evaluate]);
     w.sample(BEGIN + 400, &[run, main, evaluate, native, run, solve, again]);
-    w.slot(1, &[run, main, again, barrier]);
+    w.slot(1, &[run, in_line_12, again, native, barrier]);
     w.exit(BEGIN + 500, 1, 100, None);
     subject.end_at(BEGIN + 500);
     collector.drain_late();
@@ -313,8 +313,8 @@ fn functions_of_a_script_stand_in_the_place_of_their_interpreter() {
         times,
         [
             named("main", 150),
-            named("main/MPI_Barrier", 100),
             named("main/Solver.solve", 150),
+            named("main/app+0x5000/MPI_Barrier", 100),
             named("main/app+0x5000/Solver.solve", 100),
         ]
     );
@@ -322,6 +322,8 @@ fn functions_of_a_script_stand_in_the_place_of_their_interpreter() {
     let solve = frames.iter().find(|frame| frame.function == "Solver.solve").unwrap();
     assert_eq!((solve.file.as_deref(), solve.line), (Some("/home/ada/model.py"), Some(3)));
     assert_eq!(solve.module, "model.py");
+    let barrier = frames.iter().find(|frame| frame.function == "MPI_Barrier").unwrap();
+    assert_eq!((barrier.file.as_deref(), barrier.line), (Some("/home/ada/model.py"), Some(12)));
     // The names are recorded.
     assert_eq!(spool.digest(&collector), profile);
 }

@@ -12,7 +12,7 @@ use plimsoll_wire::record::{
 };
 use plimsoll_wire::segment::{
     ADDRESS_IS_LEAF, ADDRESSES_OFFSET, Address, MAGIC, MODULES_OFFSET, ModuleEntry, Process,
-    SCRIPT_VALUE, SCRIPTS_OFFSET, ScriptFunction, ThreadArea, ThreadState, segment_bytes,
+    SCRIPTS_OFFSET, ScriptFunction, ThreadArea, ThreadState, script_value, segment_bytes,
     thread_offset,
 };
 use plimsoll_wire::sync_id::SyncId;
@@ -182,7 +182,8 @@ impl Subject {
         id
     }
 
-    /// The address id of a function of a script that an interpreter in module `module` executes.
+    /// The address id of a line of a function of a script, which begins at line 3 and which an
+    /// interpreter in module `module` executes.
     pub(crate) fn script(&mut self, index: u32, (name, line): (&str, u32), module: u32) -> u32 {
         // SAFETY: the table lies within the mapping and has room for thousands.
         let entry: &ScriptFunction = unsafe {
@@ -197,8 +198,8 @@ impl Subject {
             }
             bytes.store(text.len() as u32, Ordering::Relaxed);
         }
-        entry.line.store(line, Ordering::Relaxed);
-        self.address(SCRIPT_VALUE + u64::from(index), module, ADDRESS_IS_LEAF)
+        entry.line.store(3, Ordering::Relaxed);
+        self.address(script_value(index, line), module, ADDRESS_IS_LEAF)
     }
 
     /// The address id of a function without symbols: it is called `app+0x1000` for 0x1000.
