@@ -27,8 +27,8 @@ fn each(arguments: &str) -> impl Iterator<Item = Job> {
 #[test]
 #[ignore = "long: scripts/test --all"]
 fn a_limit_on_the_size_of_files_leaves_fewer_threads_to_be_sampled() {
-    // A limit of 16 MiB per file leaves room for 15 of 25 threads at a time.
-    let job = watched(&Job::alone("limits").arguments("size 16384"));
+    // A limit of 18 MiB per file leaves room for 15 of 25 threads at a time.
+    let job = watched(&Job::alone("limits").arguments("size 18432"));
     let summary = job.summary();
     assert!(summary.number("/collection/unsampled_threads") > 0.0, "{}", job.transcript());
     assert!(summary.of_function("work_of_many").mean_s > 0.0, "{}", job.transcript());
@@ -41,7 +41,7 @@ fn a_program_whose_files_may_be_too_small_for_the_measurement_is_left_alone() {
         let job = watched(&Job::alone("limits").arguments(&format!("size {kibibytes}")));
         let lines = job.plimsoll_lines();
         assert!(
-            lines.len() == 1 && lines[0].contains("raise `ulimit -f` to 127"),
+            lines.len() == 1 && lines[0].contains("raise `ulimit -f` to 148"),
             "{}",
             job.transcript()
         );
