@@ -1,6 +1,6 @@
 //! Functions of Python scripts, in the place of the interpreter's.
 
-use plimsoll_tests::mpi::skip;
+use plimsoll_tests::mpi::{Mpi, skip};
 use plimsoll_tests::outcome::Outcome;
 use plimsoll_tests::subject::Form;
 use plimsoll_tests::subject_job::{Job, Watch};
@@ -41,4 +41,26 @@ fn functions_of_a_script_stand_in_call_paths() {
     let marks = |key: &str| summary.number(&format!("/collection/marks/{key}"));
     assert_eq!(marks("mismatched"), 0.0, "{}", job.transcript());
     assert!(marks("verified") > 50.0, "{}", job.transcript());
+}
+
+#[test]
+fn a_call_of_mpi_has_the_line_of_the_script() {
+    let mpi = Mpi::OpenMpi;
+    if let Some(reason) = mpi.why_unavailable().or_else(|| mpi.why_no_python()) {
+        return skip(&format!("lines of scripts: {reason}"));
+    }
+    let job = Job::ranks("imbalance", mpi, 2).form(Form::Python).arguments("sleep 20 10 3");
+    let job = job.watch(Watch::Run).run().succeeded();
+    if job.truth().text("cause").is_none() {
+        return skip("lines of scripts: this version of Python is not known");
+    }
+    let worst = job.summary().worst();
+    let path = worst.field("symptom")["path"].as_array().expect("a symptom has a path");
+    let call = path.last().expect("a path has a frame");
+    let file = call["file"].as_str().unwrap_or_default();
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = call["line"].as_u64().expect("the call has a line") as usize;
+    let line = text.lines().nth(line - 1).unwrap_or_default();
+    assert!(file.ends_with("imbalance.py") && line.contains("Allreduce"), "{call}: {line}");
+    assert_eq!(worst.first_cause(), Some("work_uneven"), "{worst:?}");
 }

@@ -20,8 +20,8 @@ unsafe extern "C" fn is_finalizing() -> c_int {
     ENDS.get().into()
 }
 
-/// A table of lines: each entry a head with kind and length, and what the kind has behind it. Source:
-/// Objects/locations.md of CPython 3.11.
+/// A table of lines: each entry a head with kind and length, and what the kind has behind it.
+/// Source: Objects/locations.md of CPython 3.11.
 const LINES_TABLE: [u8; 15] = [
     // Four units in the first line, with columns in one byte; two in the next line, with columns in
     // two.
