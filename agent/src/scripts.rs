@@ -123,13 +123,15 @@ impl Interpreter {
         };
         path.all(|expected| {
             if let RunEnd::Before(at, value) = layout.end {
-                // SAFETY: as above.
-                while frame != 0 && unsafe { *((frame + at) as *const u8) } == value {
+                let is_entry = |frame: u64| {
+                    // SAFETY: as above.
+                    frame != 0 && unsafe { *((frame + at) as *const u8) } == value
+                };
+                while frame != expected.return_slot && is_entry(frame) {
                     frame = read(frame + layout.frame_caller);
                 }
             }
             let is_it = frame == expected.return_slot
-                && frame != 0
                 && read(frame + layout.frame_instruction) | INSTRUCTION == expected.address;
             if is_it {
                 frame = read(frame + layout.frame_caller);

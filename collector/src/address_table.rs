@@ -27,7 +27,7 @@ use crate::tables::Tables;
 use plimsoll_binary::{Location, ModuleId, Structures};
 
 use naming::Module;
-pub(crate) use naming::{OWN_LIBRARY, Role, locate};
+pub(crate) use naming::{OWN_LIBRARY, Role, is_only_interpreter, locate};
 
 /// Kind of an address id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +132,10 @@ pub(crate) struct Addresses {
     /// Source files of names that were recorded in a spool.
     files: HashSet<Arc<str>>,
     modules: IdMap<u32, Option<Module>>,
-    /// Numbers of the modules with an interpreter that executes functions of scripts.
+    /// Numbers of the modules that only hold an interpreter that executes functions of scripts.
     interpreters: HashSet<u32>,
+    /// Whether functions of scripts were executed.
+    has_scripts: bool,
 }
 
 impl Addresses {
@@ -166,7 +168,8 @@ impl Addresses {
                 }
                 self.seen[id as usize] = Some(raw);
                 self.waiting.push(id);
-                if script_place(value).is_some() {
+                self.has_scripts |= script_place(value).is_some();
+                if script_place(value).is_some() && is_only_interpreter(module, tables) {
                     self.interpreters.insert(module);
                 }
                 raw
@@ -183,7 +186,7 @@ impl Addresses {
 
     /// Returns whether functions of scripts were executed.
     pub(crate) fn has_scripts(&self) -> bool {
-        !self.interpreters.is_empty()
+        self.has_scripts
     }
 
     /// Returns whether an address stands for a function of a script.

@@ -301,6 +301,13 @@ pub(crate) fn locate(
     Some((module.key, module.address(value, flags & ADDRESS_IS_LEAF != 0).1))
 }
 
+/// Returns whether a module with an interpreter is a program or library of the interpreter itself,
+/// not a program that it is linked into.
+pub(crate) fn is_only_interpreter(number: u32, tables: &dyn Tables) -> bool {
+    let module = number.checked_sub(1).and_then(|index| tables.module(index as usize));
+    module.is_some_and(|module| file_name(&module.path).contains("python"))
+}
+
 fn describe(number: u32, tables: &dyn Tables, structures: &mut Structures) -> Option<Module> {
     let info = tables.module(number.checked_sub(1)? as usize)?;
     let name = file_name(&info.path);

@@ -10,7 +10,7 @@ use plimsoll_calls::FIRST_CODE_ADDRESS;
 use plimsoll_wire::segment::script_place;
 
 use super::Sources;
-use crate::address_table::locate;
+use crate::address_table::{is_only_interpreter, locate};
 use crate::raw_tree::{IdMap, RawId, Tree};
 use plimsoll_binary::{Address, Child, Function, LoopId};
 use plimsoll_trees::{ControlFlow, Frame, Key};
@@ -89,7 +89,7 @@ pub(crate) struct KeyInterner {
     /// alive, so the addresses are not reused.
     known: HashMap<usize, u32>,
     locations: IdMap<u32, CodeLocation>,
-    /// Numbers of the modules with an interpreter that executes functions of scripts.
+    /// Numbers of the modules that only hold an interpreter that executes functions of scripts.
     interpreters: HashSet<u32>,
     expansions: Vec<FrameExpansion>,
     /// Expansion numbers, counted from 1. `by_pair`: by call site and address id. `by_node`: by raw
@@ -351,7 +351,9 @@ impl KeyInterner {
             return nothing(Callee::Wrapped(value));
         }
         if let Some((function, _)) = script_place(value) {
-            self.interpreters.insert(number);
+            if is_only_interpreter(number, sources.tables) {
+                self.interpreters.insert(number);
+            }
             return nothing(Callee::Script(function as u64));
         }
         // The loops of an interpreter are none of the script.

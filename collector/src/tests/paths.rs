@@ -12,7 +12,7 @@ use super::kept::functions;
 use super::subject::{BEGIN, STAMP_NS, Subject};
 use super::{collect, path, spool};
 use crate::digest::spools;
-use crate::profile::{FrameKind, NodeId};
+use crate::profile::{FrameKind, NodeId, ProcessProfile};
 use crate::{Collector, Options};
 
 /// A function that lends its name and its addresses.
@@ -280,11 +280,10 @@ fn a_sample_in_a_call_counts_none_of_the_frames_that_are_left_out() {
 
 /// A script with `main` calls `solve`, directly and through a native function of another module,
 /// in which the interpreter executes it anew.
-#[test]
-fn functions_of_a_script_stand_in_the_place_of_their_interpreter() {
+fn in_interpreter(file: &str) -> (Vec<(String, u64)>, ProcessProfile) {
     let mut subject = Subject::new(1 << 14);
     let native = subject.code(0x5000);
-    let interpreter = subject.module("/usr/bin/python3.11", 0, &[]);
+    let interpreter = subject.module(file, 0, &[]);
     let [run, evaluate, again] =
         [0x7100, 0x7200, 0x7300].map(|at| subject.address(at, interpreter, 0));
     let [main, in_line_12] = [11, 12].map(|line| subject.script(0, ("main", line), interpreter));
@@ -308,6 +307,14 @@ fn functions_of_a_script_stand_in_the_place_of_their_interpreter() {
         .map(|(node, value)| (path(&profile, *node).join("/"), value.exclusive_ns / STAMP_NS))
         .collect();
     times.sort();
+    // The names are recorded.
+    assert_eq!(spool.digest(&collector), profile);
+    (times, profile)
+}
+
+#[test]
+fn functions_of_a_script_stand_in_the_place_of_their_interpreter() {
+    let (times, profile) = in_interpreter("/usr/bin/python3.11");
     let named = |path: &str, time| (path.to_owned(), time);
     assert_eq!(
         times,
@@ -324,6 +331,11 @@ fn functions_of_a_script_stand_in_the_place_of_their_interpreter() {
     assert_eq!(solve.module, "model.py");
     let barrier = frames.iter().find(|frame| frame.function == "MPI_Barrier").unwrap();
     assert_eq!((barrier.file.as_deref(), barrier.line), (Some("/home/ada/model.py"), Some(12)));
-    // The names are recorded.
-    assert_eq!(spool.digest(&collector), profile);
+}
+
+#[test]
+fn functions_of_a_program_with_an_interpreter_stay_beside_those_of_the_script() {
+    let (times, _) = in_interpreter("/opt/model/ocean");
+    let is_known = |path: &str| times.iter().any(|(known, _)| known == path);
+    assert!(is_known("ocean+0x70ff/main/ocean+0x71ff"), "{times:?}");
 }
