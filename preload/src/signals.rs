@@ -420,16 +420,17 @@ pub unsafe extern "C-unwind" fn signalfd(
     signals: *const libc::sigset_t,
     flags: c_int,
 ) -> c_int {
-    if signals.is_null() || !hides_samples() {
-        // SAFETY: as the caller promises.
-        return unsafe { c::signalfd(descriptor, signals, flags) };
-    }
+    let mut kept: Option<libc::sigset_t> = None;
+    let ours = || {
+        if hides_samples() && !signals.is_null() {
+            // SAFETY: as the caller promises.
+            unsafe { libc::sigdelset(kept.insert(*signals), SIGNAL) };
+        }
+    };
+    guarded("signalfd", ours, || ());
+    let signals = kept.as_ref().map_or(signals, std::ptr::from_ref);
     // SAFETY: as the caller promises.
-    unsafe {
-        let mut kept = *signals;
-        libc::sigdelset(&mut kept, SIGNAL);
-        c::signalfd(descriptor, &kept, flags)
-    }
+    unsafe { c::signalfd(descriptor, signals, flags) }
 }
 
 /// Hook of pthread_sigmask.

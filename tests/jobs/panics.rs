@@ -61,6 +61,7 @@ fn no_panic_leaves_a_hook() {
                 "signal",
                 "pthread_sigmask",
                 "sigprocmask",
+                "signalfd",
                 "pthread_create",
                 "thread",
                 "thread's end",

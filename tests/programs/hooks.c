@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +39,8 @@ static void signals(void)
     printf("handled while one is blocked: %d\n", (int)handled);
     printf("sigprocmask: %d", sigprocmask(SIG_UNBLOCK, &set, &old));
     printf(", blocked before: %d, handled: %d\n", sigismember(&old, SIGUSR1), (int)handled);
+    int descriptor = signalfd(-1, &set, SFD_CLOEXEC);
+    printf("signalfd: %d\n", close(descriptor));
 }
 
 static void *work(void *argument)
