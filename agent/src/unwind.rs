@@ -231,11 +231,14 @@ impl Unwinding<'_> {
         if !matches!(end, WalkEnd::Truncated(Truncation::UnknownCode | Truncation::NoCaller)) {
             return end;
         }
-        let mut found = false;
-        while runs.is_next_in(1, u64::MAX) && self.push_run(&mut runs, frames) {
-            found = true;
+        let native = frames.as_slice().len();
+        // A damaged chain may have no end.
+        for _ in 0..MAX_DEPTH {
+            if !runs.is_next_in(1, u64::MAX) || !self.push_run(&mut runs, frames) {
+                break;
+            }
         }
-        if found { WalkEnd::Scripts } else { end }
+        if frames.as_slice().len() > native { WalkEnd::Scripts } else { end }
     }
 
     fn walk_native(&mut self, start: Start, frames: &mut Frames, runs: &mut Runs) -> WalkEnd {
