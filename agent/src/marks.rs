@@ -28,7 +28,6 @@ use crate::regions::declared;
 use crate::thread_state::{State, add_owned};
 use crate::tls;
 use crate::unwind::{Frame, Frames, Path, Start, WalkEnd, interrupted};
-use plimsoll_calls::FIRST_CODE_ADDRESS;
 use plimsoll_wire::clock_anchor::ticks;
 use plimsoll_wire::segment::MAX_ADDRESSES;
 
@@ -171,8 +170,7 @@ pub fn mark_target(state: &State) -> MarkTarget {
 /// The unwinder has just read the mark at its place, so that the same stack is still mapped outside
 /// it.
 unsafe fn outer_frames_unchanged(frames: &[Frame], index: usize, bounds: (u64, u64)) -> bool {
-    let is_code = |frame: &&Frame| frame.address >= FIRST_CODE_ADDRESS && !frame.is_of_script();
-    let outside = frames[..index].iter().rev().filter(is_code);
+    let outside = frames[..index].iter().rev().filter(|frame| frame.is_native());
     outside.take(WITNESSES).all(|frame| {
         frame.return_slot >= bounds.0
             && frame.return_slot < bounds.1
@@ -376,8 +374,7 @@ fn may_be_marked(
     index >= OUTERMOST
         && frame.return_slot >= bounds.0
         && frame.return_slot < bounds.1
-        && frame.address >= FIRST_CODE_ADDRESS
-        && !frame.is_of_script()
+        && frame.is_native()
         && (frame.return_slot, frame.address) != unmarkable
         && !observed.is_own(frame.address)
 }

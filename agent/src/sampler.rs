@@ -143,8 +143,7 @@ fn sample(observed: &Observed, state: &mut State, context: &libc::ucontext_t, no
     };
     state.current.follow(path, common_prefix);
     state.common = outside;
-    let is_whole = !matches!(end, WalkEnd::Truncated(_) | WalkEnd::Scripts);
-    if fitted && is_whole && observed.marks() {
+    if fitted && end.is_whole() && observed.marks() {
         marks::plant(observed, state);
     } else {
         marks::forget(state);

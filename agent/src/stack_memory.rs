@@ -60,7 +60,6 @@ impl StackMemory {
 }
 
 /// Memory that is read only where it is mapped: the kernel is asked for each page first.
-#[derive(Default)]
 pub struct CheckedMemory {
     /// Readable pages: the last ones that were asked for.
     pages: [u64; Self::PAGES],
@@ -137,6 +136,7 @@ mod tests {
 
     #[test]
     fn checked_memory_is_read_only_where_mapped() {
+        let memory = || CheckedMemory::NOTHING;
         // SAFETY: a fresh anonymous mapping of a page.
         let page = unsafe {
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
@@ -145,14 +145,17 @@ mod tests {
             page.cast::<u64>().write(0x0102_0304_0506_0708);
             page as u64
         };
-        assert_eq!(CheckedMemory::default().read(page), Ok(0x0102_0304_0506_0708));
-        assert_eq!(CheckedMemory::default().read_part(page + 2, 2), Ok(0x0506));
-        assert_eq!(CheckedMemory::default().read(page + 1), Err(()), "not aligned");
-        assert_eq!(CheckedMemory::default().read(8), Err(()), "the first page of all");
-        assert_eq!(CheckedMemory::default().read(1 << 60), Err(()), "no address of a program");
+        assert_eq!(memory().read(page), Ok(0x0102_0304_0506_0708));
+        assert_eq!(memory().read_part(page + 2, 2), Ok(0x0506));
+        assert_eq!(memory().read(page + 1), Err(()), "not aligned");
+        assert_eq!(memory().read(8), Err(()), "the first page of all");
+        assert_eq!(memory().read(1 << 60), Err(()), "no address of a program");
+        // The page stays reserved: after munmap, another test's thread could map memory there.
         // SAFETY: only this test uses the page.
+        unsafe { libc::mprotect(page as *mut libc::c_void, PAGE as usize, libc::PROT_NONE) };
+        assert_eq!(memory().read(page), Err(()));
+        // SAFETY: as above.
         unsafe { libc::munmap(page as *mut libc::c_void, PAGE as usize) };
-        assert_eq!(CheckedMemory::default().read(page), Err(()));
     }
 
     #[test]

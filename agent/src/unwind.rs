@@ -39,6 +39,15 @@ pub struct Frame {
     pub stub: u32,
 }
 
+impl Frame {
+    /// Returns whether the frame is code that stands on the stack: not a wrapped call, and not a
+    /// function of a script.
+    #[inline]
+    pub fn is_native(&self) -> bool {
+        self.address >= FIRST_CODE_ADDRESS && !self.is_of_script()
+    }
+}
+
 /// Frames of one stack, at most [`MAX_DEPTH`]. The length stands first, so that a short stack
 /// touches one page.
 #[repr(C)]
@@ -167,6 +176,13 @@ pub enum WalkEnd {
     Scripts,
     /// Outer frames are missing.
     Truncated(Truncation),
+}
+
+impl WalkEnd {
+    /// Returns whether all frames of the stack were found, or are known from before the unwind.
+    pub fn is_whole(self) -> bool {
+        !matches!(self, Self::Truncated(_) | Self::Scripts)
+    }
 }
 
 /// Context of an unwind: the process's tables and the thread's caches.

@@ -15,7 +15,7 @@ use crate::losses::is_one_at_a_time;
 use crate::metrics::NS_PER_S;
 use crate::order_in_time::may_wait_for_lock;
 use crate::owners::function_around;
-use crate::partner_work::names_partner;
+use crate::partner_work::{is_one_of, names_partner};
 use crate::phrase::TIED;
 use crate::phrase::{self, bytes, count, counted, frame_with_place, percent, seconds};
 use crate::ranks::RankSet;
@@ -208,11 +208,6 @@ const CREATE_COMMUNICATORS: [&str; 10] = [
     "MPI_Intercomm_create",
     "MPI_Intercomm_merge",
 ];
-
-/// Returns whether a call is one of `calls` or a variant of one, such as `MPI_Testall`.
-fn is_one_of(call: &str, calls: &[&str]) -> bool {
-    calls.iter().any(|it| call.trim_start_matches('P').starts_with(it))
-}
 
 /// Explanation and advice for calls in which ranks wait for the lock of a window.
 const LOCKED_WINDOW: &str = "a rank waits there while another one holds the window's lock, and \

@@ -18,7 +18,7 @@ use crate::finding::Finding;
 use crate::imbalance::Cause;
 use crate::metrics::NS_PER_S;
 use crate::owners::Owners;
-use crate::partner_work::call_id;
+use crate::partner_work::{call_id, is_one_of};
 use crate::thresholds::{MIN_CAUSE_SHARE, MIN_PARTNER_WORK_FRACTION};
 use crate::totals::PhaseTotals;
 
@@ -28,9 +28,10 @@ const UNLOCK: CallId = id_of("MPI_Win_unlock");
 /// or releases it, as MPI may acquire it as late as that, and the run has a call that acquires a
 /// lock that ranks need not share, as they do that of MPI_Win_lock_all.
 pub fn may_wait_for_lock(contexts: &ContextTree, call: NodeId) -> bool {
-    let name = contexts.frame_of(call).function.trim_start_matches('P');
-    ["MPI_Win_lock", "MPI_Win_unlock", "MPI_Win_flush"].iter().any(|it| name.starts_with(it))
-        && contexts.frames.iter().any(|frame| call_id(frame) == LOCK)
+    is_one_of(
+        &contexts.frame_of(call).function,
+        &["MPI_Win_lock", "MPI_Win_unlock", "MPI_Win_flush"],
+    ) && contexts.frames.iter().any(|frame| call_id(frame) == LOCK)
 }
 
 /// Returns the work of a stage of `stage_ns` nanoseconds after the receives in which a loss shows,

@@ -85,6 +85,11 @@ pub fn call_id(frame: &Frame) -> CallId {
     frame.call.unwrap_or_else(|| id_of(&frame.function))
 }
 
+/// Returns whether a call is one of `calls` or a variant of one, such as `MPI_Testall`.
+pub fn is_one_of(call: &str, calls: &[&str]) -> bool {
+    calls.iter().any(|it| call.trim_start_matches('P').starts_with(it))
+}
+
 /// Returns the work in which a rank of `late` is longest and, meanwhile, waits for less than half
 /// as long as the ranks of `waiting` do at most, before the phase ends. The most likely cause comes
 /// first: a rank comes later than another by the difference of their work, and makes it wait for as

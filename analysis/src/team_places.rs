@@ -161,9 +161,9 @@ impl<'t> TeamPlaces<'t> {
         self.uneven_inwards(outermost, &self.excess_ns()).filter(is_function).last()
     }
 
-    /// Returns the innermost function of the program below a context of other threads that holds
-    /// most of what the slowest rank's threads work there beyond the mean of all ranks; `None` if
-    /// that is less than `least_ns` nanoseconds.
+    /// Returns the innermost function of the program below a context of other threads that has most
+    /// of the excess there: the work of the slowest rank's threads less the mean of all ranks.
+    /// Returns `None` if the excess in that function is less than `least_ns` nanoseconds.
     pub fn uneven_function(&self, outermost: NodeId, least_ns: f64) -> Option<NodeId> {
         let contexts = &self.totals.tree.contexts;
         let is_of_program = |node: &NodeId| {

@@ -277,7 +277,7 @@ fn walk(observed: &Observed, state: &mut State, entry: &Entry) -> Option<bool> {
             walk.found.pop();
             end = WalkEnd::Truncated(Truncation::TooDeep);
         }
-        whole = !matches!(end, WalkEnd::Truncated(_) | WalkEnd::Scripts);
+        whole = end.is_whole();
         if let WalkEnd::Truncated(reason) = end {
             add_owned(&walk.area().thread.truncated[reason as usize], 1);
         }

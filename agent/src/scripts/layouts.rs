@@ -61,19 +61,15 @@ pub const CPYTHON_3_11: Layout = Layout {
 };
 /// See [`CPYTHON_3_11`].
 pub const CPYTHON_3_12: Layout = Layout {
-    state: 56,
     evaluation: Evaluation::Structure { frame: 0, outer: 8 },
     frame_code: 0,
     frame_caller: 8,
-    frame_instruction: 56,
     end: RunEnd::Before(70, 3),
     code_line: 68,
-    code_name: 128,
-    code_file: 112,
-    code_lines: 136,
     code_begin: 192,
     ascii: 40,
     wide: 56,
+    ..CPYTHON_3_11
 };
 /// See [`CPYTHON_3_11`].
 pub const CPYTHON_3_13: Layout =

@@ -6,7 +6,8 @@ use super::*;
 use crate::address_table::{Detail, Role};
 use crate::process_info::FinalThreadState;
 use crate::profile::{Frame, FrameKind};
-use plimsoll_spool::{Kind, MAX_RAW_BYTES, SpoolReader, Step};
+use crate::tests::ids_of_names;
+use plimsoll_spool::MAX_RAW_BYTES;
 
 /// Returns the bytes that the spool and its journal hold and have written.
 fn bytes(spooling: &Spooling) -> u64 {
@@ -70,15 +71,5 @@ fn names_that_are_too_large_for_one_frame_are_all_written() {
         });
     }
     assert_eq!(spooling.finish().trouble, None);
-    let mut reader = SpoolReader::open(&file).unwrap();
-    let (mut walk, mut ids) = (reader.walk(), Vec::new());
-    while let Some(step) = walk.next().unwrap() {
-        let Step::Frame(frame) = step else { panic!("{step:?}") };
-        if frame.info.stream.kind == Kind::Meta
-            && let Meta::Names(names) = frame.meta().unwrap()
-        {
-            ids.extend(names.iter().map(|name| name.id));
-        }
-    }
-    assert_eq!(ids, (1..=count).collect::<Vec<_>>());
+    assert_eq!(ids_of_names(&file), (1..=count).collect::<Vec<_>>());
 }

@@ -17,9 +17,13 @@ mod streams;
 mod subject;
 mod threads;
 
+use std::path::Path;
+
 use crate::digest::{Digest, spools};
 use crate::profile::{LocationKind, NodeValue, PhaseProfile, ProcessProfile, TimeBin, TimeSeries};
+use crate::spooling::meta::Meta;
 use crate::{Collector, Options};
+use plimsoll_spool::{Kind, SpoolReader, Step};
 use subject::{STAMP_NS, Subject};
 
 /// Collects a subject from beginning to end: all of its run is in the profile, and a digest of its
@@ -61,6 +65,21 @@ impl Spool {
         assert_eq!(digest.damages(), [""; 0]);
         profile
     }
+}
+
+/// Ids of the addresses with a name in a spool, in the order in which names were written.
+pub(crate) fn ids_of_names(spool: &Path) -> Vec<u32> {
+    let mut reader = SpoolReader::open(spool).unwrap();
+    let (mut walk, mut ids) = (reader.walk(), Vec::new());
+    while let Some(step) = walk.next().unwrap() {
+        let Step::Frame(frame) = step else { panic!("{step:?}") };
+        if frame.info.stream.kind == Kind::Meta
+            && let Meta::Names(names) = frame.meta().unwrap()
+        {
+            ids.extend(names.iter().map(|name| name.id));
+        }
+    }
+    ids
 }
 
 /// Functions from the outermost to the innermost frame.

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::subject::{BEGIN, PERIOD, Subject, Writer};
-use super::{Spool, path, spool, times};
+use super::{Spool, ids_of_names, path, spool, times};
 use crate::digest::{Digest, spools};
 use crate::profile::ProcessProfile;
-use crate::spooling::meta::Meta;
 use crate::{Collector, Options};
-use plimsoll_spool::{Kind, SpoolReader, Step};
+use plimsoll_spool::{Kind, SpoolReader};
 
 /// A process that works in turns, collected and spooled.
 struct Run<'s> {
@@ -288,16 +287,7 @@ fn each_name_is_written_once() {
     // Looks up the symbols of all addresses first, and then their structure.
     run.collector.conclude();
     (0..3).for_each(|_| run.collector.flush_spool(true));
-    let mut reader = SpoolReader::open(&run.spool.folder.path().join("rank0.spool")).unwrap();
-    let (mut walk, mut ids) = (reader.walk(), Vec::new());
-    while let Some(step) = walk.next().unwrap() {
-        let Step::Frame(frame) = step else { panic!("{step:?}") };
-        if frame.info.stream.kind == Kind::Meta
-            && let Meta::Names(names) = frame.meta().unwrap()
-        {
-            ids.extend(names.iter().map(|name| name.id));
-        }
-    }
+    let mut ids = ids_of_names(&run.spool.folder.path().join("rank0.spool"));
     ids.sort_unstable();
     assert_eq!(ids, [1, 2, 3]);
 }
